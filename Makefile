@@ -1,0 +1,48 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types unit verify bench figures clean
+
+help:  ## list the targets
+	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 10
+
+# The run-time packages alone: enough for `make demo`.
+$(VENV)/.run: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	$(PIP) -e '.[dev]'
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) -e '.[bench]'
+	touch $@
+
+demo: $(VENV)/.run  ## SPIN and the stationary baseline on a drifting recommender; writes demo.html
+	$(BIN)/tidegate demo --out demo.html
+
+test: lint types unit  ## lint, types and the test suite
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev
+	$(BIN)/mypy
+
+unit: $(VENV)/.dev
+	$(BIN)/pytest
+
+verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against published rates
+	$(BIN)/pytest -m verify -s
+
+bench: $(VENV)/.bench  ## speed and memory, as ratios to named peers
+	$(BIN)/python benchmarks/interval.py
+
+clean:  ## remove the virtual environment and build products
+	rm -rf $(VENV) build dist demo.html

@@ -1,0 +1,2 @@
+"""Tidegate."""
+__version__ = "0.1.0"

@@ -1,0 +1,125 @@
+"""Time features φ(i): what shape the performance of a policy may take over the episodes.
+
+Times are mapped to x = (t − origin)/(horizon − origin), so that the last forecast episode lies at
+x = 1 and the solver never sees raw episode numbers.
+"""
+
+import abc
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from .episodes import ArrayLike
+from .errors import SettingsError
+
+
+class TimeAxis(eqx.Module):
+    """Where the log begins (one episode before the first) and where the forecast ends."""
+
+    origin: Float[ArrayLike, ""] | float
+    horizon: Float[ArrayLike, ""] | float
+
+    def normalise(self, times: Any) -> Float[Array, " n"]:
+        return (jnp.asarray(times) - self.origin) / (self.horizon - self.origin)
+
+
+class Basis(eqx.Module):
+    """A family of functions of time; `size` columns, of which `active` are in use."""
+
+    @property
+    @abc.abstractmethod
+    def size(self) -> int: ...
+
+    @abc.abstractmethod
+    def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]: ...
+
+    def active(self) -> Bool[Array, " d"]:
+        return jnp.ones(self.size, bool)
+
+
+class ConstantBasis(Basis):
+    """φ = [1]: the world stands still. SPIN with this basis is the stationary baseline."""
+
+    @property
+    def size(self) -> int:
+        return 1
+
+    def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
+        return jnp.ones_like(axis.normalise(times))[:, None]
+
+
+class CosineBasis(Basis):
+    """Half-range cosines cos(π n x), n = 0 … order; flat at both ends of the axis.
+
+    With `columns` given, `order` may be a traced number below it: the columns above the order are
+    switched off, so that one compiled program serves a sweep over orders.
+    """
+
+    order: int | Array
+    columns: int = eqx.field(static=True)
+
+    def __init__(self, order: int | Array, columns: int | None = None) -> None:
+        self.columns = _checked_order(order) + 1 if columns is None else columns
+        self.order = order
+
+    @property
+    def size(self) -> int:
+        return self.columns
+
+    def active(self) -> Bool[Array, " d"]:
+        return jnp.arange(self.columns) <= self.order
+
+    def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
+        waves = jnp.cos(jnp.pi * axis.normalise(times)[:, None] * jnp.arange(self.columns))
+        return waves * self.active()
+
+
+class FourierBasis(Basis):
+    """The paper's φ: sines and cosines of 2π n t/period, n = 1 … order, and 1; all over √(order+1).
+
+    Episode numbers are used as they are, so the period is counted in episodes.
+    """
+
+    order: int = eqx.field(static=True, converter=lambda n: _checked_order(n))
+    period: float | Array
+
+    def __check_init__(self) -> None:
+        if isinstance(self.period, int | float) and not self.period > 0:
+            raise SettingsError(f"period is {self.period}", expected="a positive number of episodes")
+
+    @property
+    def size(self) -> int:
+        return 2 * self.order + 1
+
+    def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
+        cycles = jnp.asarray(times) / self.period
+        angles = 2 * jnp.pi * cycles[:, None] * jnp.arange(1, self.order + 1)
+        one = jnp.ones_like(cycles)[:, None]
+        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles), one], axis=1) / jnp.sqrt(
+            self.order + 1.0
+        )
+
+
+class PolynomialBasis(Basis):
+    """Polynomials up to `degree`, as Chebyshev polynomials on [−1, 1]: the same span, well scaled."""
+
+    degree: int = eqx.field(static=True, converter=lambda n: _checked_order(n))
+
+    @property
+    def size(self) -> int:
+        return self.degree + 1
+
+    def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
+        x = 2 * axis.normalise(times) - 1
+        columns = [jnp.ones_like(x), x]
+        for _ in range(2, self.size):
+            columns.append(2 * x * columns[-1] - columns[-2])
+        return jnp.stack(columns[: self.size], axis=1)
+
+
+def _checked_order(order: Any) -> int:
+    if not isinstance(order, int) or order < 0:
+        raise SettingsError(f"the order of the basis is {order!r}", expected="an integer from 0 up")
+    return order

@@ -1,0 +1,233 @@
+"""Candidate search: gradient ascent on the lower bound of the forecast, plus entropy.
+
+The bound is an order statistic over bootstrap draws. Its gradient goes straight through the sort
+(the paper's appendix E): it is the gradient of the one draw that was selected, so each step
+differentiates a single row of multipliers.
+"""
+
+import enum
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Bool, Float
+
+from .basis import TimeAxis
+from .bootstrap import (
+    GivenSigns,
+    Multipliers,
+    check_draws,
+    forecast_deviations,
+    held,
+    multiplier_row,
+    studentized_deviations,
+)
+from .episodes import EpisodeLog, TrainingEpisodes
+from .errors import PolicyError, SettingsError
+from .performance import ForecastSettings, design_for, log_axis
+from .policies import ParametricPolicy
+from .precision import in_double
+from .trend import TrendDesign, TrendFit, fit_trend
+
+
+class Objective(enum.Enum):
+    """What the search climbs."""
+
+    PERCENTILE = "lower bound, percentile bootstrap"
+    PERCENTILE_T = "lower bound, percentile-t bootstrap"
+    MEAN = "point forecast"
+
+
+class SearchSettings(eqx.Module):
+    """How the candidate is searched. `alpha` is the tail of the bound that is maximised.
+
+    `entropy_in_returns` gives each step the reward −λ log π(a|s), not differentiated, as the authors'
+    scripts do; otherwise λ times the mean entropy is added to the objective, as the paper prints it.
+    `average_gradient` divides the gradient by the number of training episodes, which matters only
+    against Adam's ε.
+    """
+
+    steps: int | Array = 100
+    learning_rate: float | Array = 0.01
+    entropy_weight: float | Array = 0.01
+    objective: Objective = eqx.field(static=True, default=Objective.PERCENTILE)
+    alpha: float = eqx.field(static=True, default=0.05)
+    draws: int = eqx.field(static=True, default=200)
+    natural_gradient: bool = eqx.field(static=True, default=False)
+    fisher_damping: float = eqx.field(static=True, default=1e-4)
+    average_gradient: bool = eqx.field(static=True, default=False)
+    entropy_in_returns: bool = eqx.field(static=True, default=False)
+    adam_epsilon: float = eqx.field(static=True, default=1e-5)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.steps, int) and self.steps < 0:
+            raise SettingsError(f"steps is {self.steps}", expected="a count from 0 up")
+        if not 0 < self.alpha < 1:
+            raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
+        check_draws(self.draws, self.alpha)
+
+
+class SearchState(eqx.Module):
+    """The policy under search and Adam's moments, which outlive a window."""
+
+    policy: ParametricPolicy
+    moments: optax.OptState
+
+
+def begin_search(settings: SearchSettings, policy: ParametricPolicy) -> SearchState:
+    """Start from this policy with fresh moments."""
+    if not isinstance(policy, ParametricPolicy):
+        raise PolicyError(
+            f"{type(policy).__name__} has no parameters to search over.",
+            expected="a softmax, tabular, linear, MLP or Gaussian policy",
+        )
+    policy = jax.tree.map(jnp.asarray, policy)
+    return SearchState(policy, _adam(settings).init(policy))
+
+
+def search_objective(
+    policy: ParametricPolicy,
+    settings: SearchSettings,
+    forecasting: ForecastSettings,
+    log: EpisodeLog,
+    design: TrendDesign,
+    multipliers: Multipliers,
+) -> Float[Array, ""]:
+    """The number that the search climbs."""
+    rewarded = log
+    if settings.entropy_in_returns:
+        surprise = -jax.lax.stop_gradient(policy.logged_log_probs(log))
+        rewarded = eqx.tree_at(
+            lambda one: one.rewards, log, log.rewards + settings.entropy_weight * surprise
+        )
+    fit = fit_trend(design, forecasting.estimator(policy, rewarded, forecasting.discount))
+    bound = straight_through_bound(fit, multipliers, settings.objective, settings.alpha)
+    if settings.entropy_in_returns:
+        return bound
+    return bound + settings.entropy_weight * mean_entropy(policy, log)
+
+
+def straight_through_bound(
+    fit: TrendFit, multipliers: Multipliers, objective: Objective, alpha: float
+) -> Float[Array, ""]:
+    """The lower bound as a function of the selected draw alone."""
+    if objective is Objective.MEAN:
+        return fit.point
+    percentile = objective is Objective.PERCENTILE
+    statistics = forecast_deviations if percentile else studentized_deviations
+    values = jax.lax.stop_gradient(statistics(fit, multipliers))
+    selected = _draw_at_tail(values if percentile else -values, alpha)
+    row = multiplier_row(multipliers, selected, fit.residuals.size)
+    value = statistics(fit, GivenSigns(row[None]))[0]
+    return fit.point + value if percentile else fit.point - value * jnp.sqrt(fit.variance)
+
+
+def mean_entropy(policy: ParametricPolicy, log: EpisodeLog) -> Float[Array, ""]:
+    """H(π, D): the entropy averaged over the logged steps."""
+    entropies = jnp.broadcast_to(policy.entropy(log.states), log.mask.shape)
+    return jnp.sum(jnp.where(log.mask, entropies, 0.0)) / jnp.maximum(jnp.sum(log.mask), 1)
+
+
+def continue_search(
+    settings: SearchSettings,
+    forecasting: ForecastSettings,
+    state: SearchState,
+    training: TrainingEpisodes,
+    axis: TimeAxis,
+    multipliers: Multipliers,
+) -> SearchState:
+    """`settings.steps` gradient steps; a step whose gradient is not finite is not taken."""
+    log = training.log
+    design = design_for(forecasting, log, axis)
+    signs = held(multipliers, log.capacity)
+
+    def ascend(_: Array, current: SearchState) -> SearchState:
+        gradient = jax.grad(search_objective)(
+            current.policy, settings, forecasting, log, design, signs
+        )
+        if settings.average_gradient:
+            count = jnp.maximum(jnp.sum(jnp.asarray(log.present)), 1)
+            gradient = jax.tree.map(lambda g: g / count, gradient)
+        if settings.natural_gradient:
+            gradient = natural_gradient(current.policy, gradient, log, settings.fisher_damping)
+        updates, moments = _adam(settings).update(gradient, current.moments)
+        policy = jax.tree.map(
+            lambda p, u: p + (settings.learning_rate * u).astype(p.dtype), current.policy, updates
+        )
+        stepped = SearchState(policy, moments)
+        return jax.tree.map(
+            lambda new, old: jnp.where(_all_finite(policy), new, old), stepped, current
+        )
+
+    return jax.lax.fori_loop(0, settings.steps, ascend, state)
+
+
+def natural_gradient(
+    policy: ParametricPolicy, gradient: ParametricPolicy, log: EpisodeLog, damping: float
+) -> ParametricPolicy:
+    """(F + damping · I)⁻¹ gradient, F the Fisher information averaged over the logged states.
+
+    F is a full matrix over all parameters: meant for policies with at most a few thousand.
+    """
+    parameters, unravel = ravel_pytree(policy)
+
+    def information(state: Array | None) -> Float[Array, "p p"]:
+        def outputs(flat: Array) -> Array:
+            return unravel(flat).outputs(state)
+
+        jacobian = jax.jacrev(outputs)(parameters)
+        return jacobian.T @ policy.output_fisher(outputs(parameters)) @ jacobian
+
+    if log.states is None:
+        fisher = information(None)
+    else:
+        states = jnp.asarray(log.states)
+        weights = jnp.asarray(log.mask, parameters.dtype).reshape(-1)
+        each = jax.vmap(information)(states.reshape(-1, *states.shape[2:]))
+        fisher = jnp.tensordot(weights, each, 1) / jnp.maximum(jnp.sum(weights), 1)
+    damped = fisher + damping * jnp.eye(parameters.size, dtype=parameters.dtype)
+    direction = jax.scipy.linalg.solve(damped, ravel_pytree(gradient)[0], assume_a="pos")
+    natural: ParametricPolicy = unravel(direction)
+    return natural
+
+
+@in_double
+def search_candidate(
+    start: ParametricPolicy,
+    training: TrainingEpisodes,
+    forecasting: ForecastSettings,
+    settings: SearchSettings | None = None,
+    *,
+    seed: int = 0,
+) -> ParametricPolicy:
+    """The policy with the highest lower bound on its forecast, found from the training episodes."""
+    if not isinstance(training, TrainingEpisodes):
+        raise SettingsError(
+            f"the search was given {type(training).__name__}",
+            expected="TrainingEpisodes, from split_log",
+            remedy="A candidate that has seen the test episodes cannot be tested on them.",
+        )
+    settings = settings or SearchSettings()
+    multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
+    axis = log_axis(forecasting, training.span or training.log.span)
+    found = eqx.filter_jit(continue_search)(
+        settings, forecasting, begin_search(settings, start), training, axis, multipliers
+    )
+    return jax.tree.map(jax.device_get, found.policy)
+
+
+def _adam(settings: SearchSettings) -> optax.GradientTransformation:
+    return optax.scale_by_adam(b1=0.9, b2=0.999, eps=settings.adam_epsilon)
+
+
+def _draw_at_tail(values: Float[Array, " b"], alpha: float) -> Array:
+    """The draw that holds the ⌊αB⌋-th smallest value."""
+    rank = math.floor(round(alpha * values.size, 9))
+    return jax.lax.top_k(-values, rank)[1][rank - 1]
+
+
+def _all_finite(policy: ParametricPolicy) -> Bool[Array, ""]:
+    return jnp.all(jnp.isfinite(ravel_pytree(policy)[0]))

@@ -1,0 +1,223 @@
+"""The log of past episodes: episodes × steps, checked once at the door, then trusted.
+
+An `EpisodeLog` may hold spare rows. A row whose first step is masked out is no episode: it has weight
+zero everywhere, so arrays of fixed capacity can be compiled once and filled as data arrives.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Self, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+
+from .door import Propensity, check_arrays, check_frame
+from .errors import LogError, SettingsError
+
+ArrayLike: TypeAlias = Array | np.ndarray[Any, Any]
+
+
+class EpisodeLog(eqx.Module):
+    """Logged episodes, padded to one length; build it with `from_arrays` or `from_frame`."""
+
+    episode_numbers: Float[ArrayLike, " n"]
+    actions: Shaped[ArrayLike, "n t ..."]
+    behavior_log_probs: Float[ArrayLike, "n t"]
+    rewards: Float[ArrayLike, "n t"]
+    mask: Bool[ArrayLike, "n t"]
+    states: Shaped[ArrayLike, "n t ..."] | None = None
+    recorded: dict[str, Float[ArrayLike, "n t"]] = eqx.field(default_factory=dict)
+    num_actions: int | None = eqx.field(static=True, default=None)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        actions: Any,
+        rewards: Any,
+        behavior: Any,
+        *,
+        propensity: Propensity = Propensity.PROBABILITY,
+        episode_numbers: Any = None,
+        mask: Any = None,
+        states: Any = None,
+        recorded: Mapping[str, Any] | None = None,
+        num_actions: int | None = None,
+    ) -> Self:
+        """Build from arrays of shape (episodes, steps); one-step episodes may be of shape (episodes,).
+
+        `behavior` and each entry of `recorded` hold, for the logged action, what `propensity` says.
+        """
+        return cls(
+            **check_arrays(
+                actions, rewards, behavior, propensity, episode_numbers, mask, states,
+                recorded or {}, num_actions,
+            )
+        )  # fmt: skip
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        episode: str = "episode",
+        step: str | None = "step",
+        action: str | Sequence[str] = "action",
+        behavior: str = "behavior_prob",
+        reward: str = "reward",
+        states: str | Sequence[str] = (),
+        recorded: Mapping[str, str] | None = None,
+        propensity: Propensity = Propensity.PROBABILITY,
+        num_actions: int | None = None,
+        action_set: Sequence[Any] | None = None,
+    ) -> Self:
+        """Build from a pandas or polars frame with one row per step, sorted by episode and step.
+
+        One-step logs need no `step` column. `recorded` maps a policy's name to the column with its
+        probability of the logged action. `action_set` lists the labels when actions are not integers.
+        """
+        return cls(
+            **check_frame(
+                frame, episode, step, action, behavior, reward, states, recorded or {}, propensity,
+                num_actions, action_set,
+            )
+        )  # fmt: skip
+
+    @property
+    def present(self) -> Bool[ArrayLike, " n"]:
+        """Which rows hold an episode."""
+        return self.mask[:, 0]
+
+    @property
+    def capacity(self) -> int:
+        """Number of rows, spare ones included."""
+        return int(self.mask.shape[0])
+
+    @property
+    def num_episodes(self) -> int:
+        return int(np.sum(np.asarray(self.present)))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The first and the last episode number; (1, 0) when there is none."""
+        numbers = np.asarray(self.episode_numbers)[np.asarray(self.present)]
+        return (float(numbers.min()), float(numbers.max())) if numbers.size else (1.0, 0.0)
+
+    def take(self, rows: Any) -> "EpisodeLog":
+        """The episodes in these rows."""
+        return jax.tree.map(lambda leaf: leaf[rows], self)
+
+    def digest(self) -> str:
+        """SHA-256 of the episodes, the same whatever the capacity."""
+        present = np.flatnonzero(np.asarray(self.present))
+        sha = hashlib.sha256(f"tidegate-log-1 {self.num_actions}".encode())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(self):
+            rows = np.ascontiguousarray(np.asarray(leaf)[present])
+            sha.update(f"{jax.tree_util.keystr(path)} {rows.dtype} {rows.shape}".encode())
+            sha.update(rows.tobytes())
+        return sha.hexdigest()
+
+
+class TrainingEpisodes(eqx.Module):
+    """Episodes that the candidate search may see; the safety test refuses them.
+
+    `span` is the first and last episode number of the whole log: both halves forecast from its end.
+    """
+
+    log: EpisodeLog
+    span: tuple[float, float] | None = None
+
+
+class HeldOutEpisodes(eqx.Module):
+    """Episodes that only the safety test may see; the candidate search refuses them."""
+
+    log: EpisodeLog
+    span: tuple[float, float] | None = None
+
+
+def split_log(
+    log: EpisodeLog, *, train_fraction: float = 0.5, seed: int = 0
+) -> tuple[TrainingEpisodes, HeldOutEpisodes]:
+    """Send ⌊train_fraction · n⌋ episodes, drawn at random, to training and the rest to the test."""
+    num_train = training_count(log.num_episodes, train_fraction)
+    rows = np.flatnonzero(np.asarray(log.present))
+    shuffled = np.asarray(jax.random.permutation(jax.random.key(seed), rows.size))
+    train, held_out = np.split(rows[shuffled], [num_train])
+    return (
+        TrainingEpisodes(log.take(np.sort(train)), log.span),
+        HeldOutEpisodes(log.take(np.sort(held_out)), log.span),
+    )
+
+
+def split_window(
+    window: EpisodeLog, num_train: int, key: PRNGKeyArray
+) -> tuple[EpisodeLog, EpisodeLog]:
+    """The same draw inside a compiled step, where every row of the window is an episode."""
+    order = jax.random.permutation(key, window.capacity)
+    return window.take(order[:num_train]), window.take(order[num_train:])
+
+
+def training_count(num_episodes: int, train_fraction: float) -> int:
+    """⌊train_fraction · n⌋, safe against 0.29 · 100 = 28.999…"""
+    if not 0.0 <= train_fraction <= 1.0:
+        raise SettingsError(
+            f"train_fraction is {train_fraction}",
+            expected="a share between 0 and 1",
+            remedy="Use 0.5 to search and to test on half of the episodes each.",
+        )
+    return int(np.floor(round(train_fraction * num_episodes, 9)))
+
+
+def empty_like(window: EpisodeLog, capacity: int) -> EpisodeLog:
+    """A log of spare rows with the window's shapes."""
+    return jax.tree.map(
+        lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window
+    )
+
+
+def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
+    """The same episodes with room for `capacity` of them."""
+    if capacity < log.capacity:
+        raise LogError(f"cannot shrink a log of capacity {log.capacity} to {capacity}")
+    spare = empty_like(log, capacity - log.capacity)
+    return jax.tree.map(lambda a, b: jnp.concatenate([jnp.asarray(a), b]), log, spare)
+
+
+def insert(log: EpisodeLog, episodes: EpisodeLog, row: Any) -> EpisodeLog:
+    """Write `episodes` into the spare rows that start at `row`."""
+    if episodes.capacity == 0:
+        return log
+    return jax.tree.map(
+        lambda into, new: jax.lax.dynamic_update_slice_in_dim(
+            into, jnp.asarray(new, into.dtype), row, axis=0
+        ),
+        log,
+        episodes,
+    )
+
+
+def pad_steps(log: EpisodeLog, num_steps: int) -> EpisodeLog:
+    """The same episodes with room for `num_steps` steps each."""
+    spare = num_steps - log.mask.shape[1]
+    if spare < 0:
+        raise LogError(
+            f"an episode has {log.mask.shape[1]} steps.",
+            expected=f"at most {num_steps}, as in the first window",
+            remedy="Pad the first window to the longest episode that can occur.",
+        )
+    if spare == 0:
+        return log
+    times = log.episode_numbers
+
+    def pad(leaf: Any) -> Any:
+        return jnp.pad(jnp.asarray(leaf), ((0, 0), (0, spare), *[(0, 0)] * (leaf.ndim - 2)))
+
+    rest = eqx.tree_at(lambda one: one.episode_numbers, log, replace=None)
+    return eqx.tree_at(
+        lambda one: one.episode_numbers,
+        jax.tree.map(pad, rest),
+        replace=times,
+        is_leaf=lambda leaf: leaf is None,
+    )

@@ -1,0 +1,26 @@
+"""Exceptions a user understands: what is wrong, where, what was expected, what to do."""
+
+
+class TidegateError(Exception):
+    """Base of every error that Tidegate raises on purpose."""
+
+    def __init__(self, what: str, *, where: str = "", expected: str = "", remedy: str = "") -> None:
+        self.what, self.where, self.expected, self.remedy = what, where, expected, remedy
+        sentences = [f"{where}: {what}" if where else what]
+        if expected:
+            sentences.append(f"Expected {expected}.")
+        if remedy:
+            sentences.append(remedy)
+        super().__init__(" ".join(sentences))
+
+
+class LogError(TidegateError, ValueError):
+    """The log of episodes is malformed."""
+
+
+class PolicyError(TidegateError, ValueError):
+    """A policy does not fit its parameters, its file or the log."""
+
+
+class SettingsError(TidegateError, ValueError):
+    """A setting is outside its range."""

@@ -1,0 +1,174 @@
+"""One turn of SPIN: collect -> split -> search -> test -> deploy or keep. Pure.
+
+The same `spin_step` is called live once per window, scanned in a simulation, and vmapped in a sweep.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from .basis import TimeAxis
+from .candidate import SearchSettings, SearchState, begin_search, continue_search
+from .episodes import (
+    EpisodeLog,
+    HeldOutEpisodes,
+    TrainingEpisodes,
+    empty_like,
+    grow,
+    insert,
+    split_window,
+    training_count,
+)
+from .performance import ForecastSettings
+from .policies import ParametricPolicy
+from .safety import Comparison, compare_policies
+
+
+class SpinSettings(eqx.Module):
+    """Everything that defines a SPIN loop.
+
+    `warm_start` goes on from the previous candidate with Adam's moments, as the authors' scripts do;
+    otherwise each search starts from the safe policy. `test_candidates=False` deploys every candidate
+    untested: an ablation, never a product.
+    """
+
+    forecast: ForecastSettings
+    search: SearchSettings
+    train_fraction: float = eqx.field(static=True, default=0.5)
+    warm_start: bool = eqx.field(static=True, default=True)
+    test_candidates: bool = eqx.field(static=True, default=True)
+
+
+class SpinState(eqx.Module):
+    """What a loop remembers between windows."""
+
+    training: TrainingEpisodes
+    held_out: HeldOutEpisodes
+    num_train: Int[Array, ""]
+    num_held_out: Int[Array, ""]
+    first_episode: Float[Array, ""]
+    last_episode: Float[Array, ""]
+    overflowed: Bool[Array, ""]
+    safe_policy: ParametricPolicy
+    search: SearchState
+    deployed: Bool[Array, ""]
+
+    @property
+    def policy(self) -> ParametricPolicy:
+        """The policy in force: the candidate that passed its test, or the safe one."""
+        chosen: ParametricPolicy = jax.tree.map(
+            lambda new, old: jnp.where(self.deployed, new, old), self.search.policy, self.safe_policy
+        )
+        return chosen
+
+
+def initial_state(
+    settings: SpinSettings, safe_policy: ParametricPolicy, window: EpisodeLog, capacity: int
+) -> SpinState:
+    """No episodes yet, room for `capacity` in each split; `window` only shows the shapes."""
+    safe_policy = jax.tree.map(jnp.asarray, safe_policy)
+    # Two empty logs, not one: donated or updated buffers must not be shared.
+    return SpinState(
+        training=TrainingEpisodes(empty_like(window, capacity)),
+        held_out=HeldOutEpisodes(empty_like(window, capacity)),
+        num_train=jnp.zeros((), int),
+        num_held_out=jnp.zeros((), int),
+        first_episode=jnp.full((), jnp.inf),
+        last_episode=jnp.full((), -jnp.inf),
+        overflowed=jnp.zeros((), bool),
+        safe_policy=safe_policy,
+        search=begin_search(settings.search, safe_policy),
+        deployed=jnp.zeros((), bool),
+    )
+
+
+def observe(
+    settings: SpinSettings, state: SpinState, window: EpisodeLog, key: PRNGKeyArray
+) -> SpinState:
+    """Split new episodes at random between training and test, and remember them."""
+    count = training_count(window.capacity, settings.train_fraction)
+    train, held_out = split_window(window, count, key)
+    num_train = state.num_train + train.capacity
+    num_held_out = state.num_held_out + held_out.capacity
+    overflow = (num_train > state.training.log.capacity) | (
+        num_held_out > state.held_out.log.capacity
+    )
+    return eqx.tree_at(
+        lambda s: (
+            s.training.log, s.held_out.log, s.num_train, s.num_held_out, s.first_episode,
+            s.last_episode, s.overflowed,
+        ),
+        state,
+        (
+            insert(state.training.log, train, state.num_train),
+            insert(state.held_out.log, held_out, state.num_held_out),
+            num_train,
+            num_held_out,
+            jnp.minimum(state.first_episode, jnp.min(jnp.asarray(window.episode_numbers))),
+            jnp.maximum(state.last_episode, jnp.max(jnp.asarray(window.episode_numbers))),
+            state.overflowed | overflow,
+        ),
+    )  # fmt: skip
+
+
+def spin_step(
+    settings: SpinSettings, state: SpinState, window: EpisodeLog, key: PRNGKeyArray
+) -> tuple[SpinState, Comparison]:
+    """Take in a window of episodes; search, test, and decide which policy runs the next one."""
+    split_key, search_key, test_key = jax.random.split(key, 3)
+    state = observe(settings, state, window, split_key)
+    axis = state_axis(settings, state)
+    start = (
+        state.search if settings.warm_start else begin_search(settings.search, state.safe_policy)
+    )
+    forecast = settings.forecast
+    found = continue_search(
+        settings.search,
+        forecast,
+        start,
+        state.training,
+        axis,
+        forecast.multipliers(search_key, settings.search.draws),
+    )
+    outcome = compare_policies(
+        forecast,
+        found.policy,
+        state.safe_policy,
+        state.held_out,
+        axis,
+        forecast.multipliers(test_key, forecast.draws),
+        log_full=state.overflowed,
+    )
+    deployed = outcome.deploys if settings.test_candidates else jnp.ones((), bool)
+    return eqx.tree_at(lambda s: (s.search, s.deployed), state, (found, deployed)), outcome
+
+
+def state_axis(settings: SpinSettings, state: SpinState) -> TimeAxis:
+    """The time axis of the whole log, shared by search and test."""
+    return TimeAxis(
+        origin=state.first_episode - 1, horizon=state.last_episode + settings.forecast.lookahead
+    )
+
+
+def make_room(state: SpinState, needed_train: int, needed_held_out: int) -> SpinState:
+    """Double the capacity of each split until it holds what is needed."""
+    return eqx.tree_at(
+        lambda s: (s.training.log, s.held_out.log),
+        state,
+        (_doubled(state.training.log, needed_train), _doubled(state.held_out.log, needed_held_out)),
+    )
+
+
+def _doubled(log: EpisodeLog, needed: Any) -> EpisodeLog:
+    capacity = doubled_capacity(log.capacity, needed)
+    return log if capacity == log.capacity else grow(log, capacity)
+
+
+def doubled_capacity(capacity: int, needed: int) -> int:
+    """The first capacity · 2ʲ that is large enough."""
+    while capacity < needed:
+        capacity *= 2
+    return capacity

@@ -1,0 +1,283 @@
+"""Policies: log_prob, sample, entropy. All are pytrees; leading batch axes follow the states.
+
+A policy without state ignores `states`. `outputs` are the parameters of the action distribution
+(logits, or mean and log standard deviation); their Fisher information gives natural gradients.
+"""
+
+import abc
+import json
+from pathlib import Path
+from typing import Any, Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+
+from .episodes import ArrayLike, EpisodeLog
+from .errors import PolicyError
+
+
+def _parameter(values: Any) -> ArrayLike:
+    """Keep JAX values; hold everything else as 64-bit NumPy, which no precision setting rounds."""
+    return values if isinstance(values, jax.Array) else np.asarray(values, np.float64)
+
+
+def _layers(layers: Any) -> tuple[tuple[ArrayLike, ArrayLike], ...]:
+    return tuple((_parameter(w), _parameter(b)) for w, b in layers)
+
+
+class Policy(eqx.Module):
+    """What may act, and say how likely an action was."""
+
+    @abc.abstractmethod
+    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]: ...
+
+    @abc.abstractmethod
+    def sample(self, key: PRNGKeyArray, states: Any = None) -> Shaped[Array, "..."]: ...
+
+    @abc.abstractmethod
+    def entropy(self, states: Any = None) -> Float[Array, "..."]: ...
+
+    def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
+        """Log-probability (or log-density) of each logged action under this policy."""
+        return jnp.broadcast_to(self.log_prob(log.actions, log.states), log.mask.shape)
+
+
+class ParametricPolicy(Policy):
+    """A policy whose action distribution is a differentiable function of its leaves."""
+
+    @abc.abstractmethod
+    def outputs(self, states: Any = None) -> Float[Array, "... p"]: ...
+
+    @abc.abstractmethod
+    def output_fisher(self, outputs: Float[Array, " p"]) -> Float[Array, "p p"]:
+        """Fisher information of the action distribution with respect to its own parameters."""
+
+
+class DiscretePolicy(ParametricPolicy):
+    """Softmax over logits."""
+
+    def log_probs(self, states: Any = None) -> Float[Array, "... a"]:
+        """Log-probabilities of all actions."""
+        return jax.nn.log_softmax(self.outputs(states))
+
+    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
+        log_probs = self.log_probs(states)
+        if log_probs.ndim == 1:
+            return log_probs[jnp.asarray(actions)]
+        chosen = jnp.asarray(actions)[..., None]
+        return jnp.take_along_axis(log_probs, chosen, axis=-1)[..., 0]
+
+    def sample(self, key: PRNGKeyArray, states: Any = None) -> Int[Array, "..."]:
+        return jax.random.categorical(key, self.outputs(states))
+
+    def entropy(self, states: Any = None) -> Float[Array, "..."]:
+        log_probs = self.log_probs(states)
+        # An action of probability zero adds nothing: 0 · log 0 = 0.
+        return -jnp.sum(jnp.where(jnp.isneginf(log_probs), 0.0, jnp.exp(log_probs) * log_probs), -1)
+
+    def output_fisher(self, outputs: Float[Array, " p"]) -> Float[Array, "p p"]:
+        probs = jax.nn.softmax(outputs)
+        return jnp.diag(probs) - jnp.outer(probs, probs)
+
+
+class SoftmaxPolicy(DiscretePolicy):
+    """One distribution, whatever the state."""
+
+    logits: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+
+    @classmethod
+    def from_probs(cls, probs: Any) -> Self:
+        """The softmax policy with these probabilities."""
+        values = np.asarray(probs, np.float64)
+        if values.ndim != 1 or np.any(values < 0) or not np.isclose(values.sum(), 1.0):
+            raise PolicyError(f"probabilities {values} do not form a distribution")
+        with np.errstate(divide="ignore"):
+            return cls(np.log(values))
+
+    def outputs(self, states: Any = None) -> Float[Array, " a"]:
+        return jnp.asarray(self.logits)
+
+
+class TabularPolicy(DiscretePolicy):
+    """One row of logits per state; states are integers."""
+
+    table: Float[ArrayLike, "s a"] = eqx.field(converter=_parameter)
+
+    def outputs(self, states: Any = None) -> Float[Array, "... a"]:
+        return jnp.asarray(self.table)[_states(self, states)]
+
+
+class LinearPolicy(DiscretePolicy):
+    """Logits linear in the state's features."""
+
+    weights: Float[ArrayLike, "f a"] = eqx.field(converter=_parameter)
+    bias: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+
+    def outputs(self, states: Any = None) -> Float[Array, "... a"]:
+        return _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
+
+
+class MLPPolicy(DiscretePolicy):
+    """Logits from a tanh network over the state's features; layers are (weights, bias) pairs."""
+
+    layers: tuple[tuple[ArrayLike, ArrayLike], ...] = eqx.field(converter=_layers)
+
+    @classmethod
+    def init(cls, sizes: tuple[int, ...], *, seed: int = 0) -> Self:
+        """Random hidden layers and a zero last layer: the uniform policy to begin with."""
+        rng = np.random.default_rng(seed)
+        hidden = [
+            (rng.normal(0.0, fan_in**-0.5, (fan_in, fan_out)), np.zeros(fan_out))
+            for fan_in, fan_out in zip(sizes[:-2], sizes[1:-1], strict=True)
+        ]
+        return cls([*hidden, (np.zeros(sizes[-2:]), np.zeros(sizes[-1]))])
+
+    def outputs(self, states: Any = None) -> Float[Array, "... a"]:
+        hidden = _states(self, states)
+        for weights, bias in self.layers[:-1]:
+            hidden = jnp.tanh(hidden @ jnp.asarray(weights) + jnp.asarray(bias))
+        weights, bias = self.layers[-1]
+        return hidden @ jnp.asarray(weights) + jnp.asarray(bias)
+
+
+class ContinuousPolicy(ParametricPolicy):
+    """Independent normal distributions; outputs are the means, then the log standard deviations."""
+
+    def _moments(self, states: Any) -> tuple[Float[Array, "... a"], Float[Array, "... a"]]:
+        mean, log_std = jnp.split(self.outputs(states), 2, axis=-1)
+        return mean, log_std
+
+    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
+        mean, log_std = self._moments(states)
+        scores = jax.scipy.stats.norm.logpdf(jnp.asarray(actions), mean, jnp.exp(log_std))
+        return jnp.sum(scores, axis=-1)
+
+    def sample(self, key: PRNGKeyArray, states: Any = None) -> Float[Array, "... a"]:
+        mean, log_std = self._moments(states)
+        return mean + jnp.exp(log_std) * jax.random.normal(key, mean.shape, mean.dtype)
+
+    def entropy(self, states: Any = None) -> Float[Array, "..."]:
+        _, log_std = self._moments(states)
+        return jnp.sum(log_std + 0.5 * jnp.log(2 * jnp.pi * jnp.e), axis=-1)
+
+    def output_fisher(self, outputs: Float[Array, " p"]) -> Float[Array, "p p"]:
+        _, log_std = jnp.split(outputs, 2)
+        return jnp.diag(jnp.concatenate([jnp.exp(-2 * log_std), jnp.full_like(log_std, 2.0)]))
+
+
+class GaussianPolicy(ContinuousPolicy):
+    """One normal distribution per action coordinate, whatever the state."""
+
+    mean: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+    log_std: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+
+    def outputs(self, states: Any = None) -> Float[Array, " p"]:
+        return jnp.concatenate([jnp.asarray(self.mean), jnp.asarray(self.log_std)])
+
+
+class LinearGaussianPolicy(ContinuousPolicy):
+    """Means linear in the state's features, constant standard deviations."""
+
+    weights: Float[ArrayLike, "f a"] = eqx.field(converter=_parameter)
+    bias: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+    log_std: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+
+    def outputs(self, states: Any = None) -> Float[Array, "... p"]:
+        mean = _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
+        log_std = jnp.broadcast_to(jnp.asarray(self.log_std), mean.shape)
+        return jnp.concatenate([mean, log_std], axis=-1)
+
+
+class RecordedPolicy(Policy):
+    """A policy that lives in another program: its probabilities of the logged actions are in the log."""
+
+    name: str = eqx.field(static=True)
+
+    def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
+        if self.name not in log.recorded:
+            raise PolicyError(
+                f"the log holds no probabilities of policy '{self.name}'.",
+                expected=f"one of {sorted(log.recorded)}",
+                remedy=f"Pass recorded={{'{self.name}': …}} when you build the log.",
+            )
+        return jnp.asarray(log.recorded[self.name])
+
+    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
+        raise self._only_recorded()
+
+    def sample(self, key: PRNGKeyArray, states: Any = None) -> Shaped[Array, "..."]:
+        raise self._only_recorded()
+
+    def entropy(self, states: Any = None) -> Float[Array, "..."]:
+        raise self._only_recorded()
+
+    def _only_recorded(self) -> PolicyError:
+        return PolicyError(
+            f"policy '{self.name}' is known only through the log.",
+            remedy="It can be evaluated and tested, but it can neither act nor be searched from.",
+        )
+
+
+def _states(policy: Policy, states: Any) -> Shaped[Array, "..."]:
+    if states is None:
+        raise PolicyError(
+            f"{type(policy).__name__} needs states, and the log has none.",
+            remedy="Pass states=… when you build the log, or use SoftmaxPolicy or GaussianPolicy.",
+        )
+    return jnp.asarray(states)
+
+
+_CLASSES: dict[str, type[Policy]] = {
+    cls.__name__: cls
+    for cls in (
+        SoftmaxPolicy,
+        TabularPolicy,
+        LinearPolicy,
+        MLPPolicy,
+        GaussianPolicy,
+        LinearGaussianPolicy,
+        RecordedPolicy,
+    )
+}
+
+
+def save_policy(policy: Policy, path: str | Path) -> None:
+    """Write a policy as JSON; decimal digits are chosen so that every bit comes back."""
+    if type(policy).__name__ not in _CLASSES:
+        raise PolicyError(f"{type(policy).__name__} is not one of {sorted(_CLASSES)}")
+    fields = {name: _encode(value) for name, value in vars(policy).items()}
+    Path(path).write_text(json.dumps({"policy": type(policy).__name__, **fields}, indent=1) + "\n")
+
+
+def load_policy(path: str | Path) -> Policy:
+    """Read what `save_policy` wrote."""
+    try:
+        content = json.loads(Path(path).read_text())
+        cls = _CLASSES[content.pop("policy")]
+        return cls(**{name: _decode(value) for name, value in content.items()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise PolicyError(
+            f"cannot read a policy from {path}: {error!r}.",
+            expected="a file written by save_policy",
+        ) from error
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return [_encode(one) for one in value]
+    array = np.asarray(value)
+    return {"dtype": str(array.dtype), "shape": array.shape, "values": array.ravel().tolist()}
+
+
+def _decode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return tuple(_decode(one) for one in value)
+    array = np.array(value["values"], value["dtype"]).reshape(value["shape"])
+    return array if array.dtype == np.float64 else jnp.asarray(array)

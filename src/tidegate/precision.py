@@ -1,0 +1,21 @@
+"""Decisions are made in 64-bit, whatever the caller's JAX is set to, and the setting is left alone."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import jax
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_double(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function that takes and returns plain records with 64-bit JAX inside."""
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(True):
+            return function(*args, **kwargs)
+
+    return run

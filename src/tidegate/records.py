@@ -1,0 +1,86 @@
+"""A decision as a record: everything needed to defend it, and to reach it again."""
+
+import dataclasses
+import json
+import platform
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from .performance import Forecast
+from .verdicts import Reason, Verdict
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decision:
+    """A verdict that can be defended: bounds, reason, settings, data hash, seed, versions."""
+
+    verdict: Verdict
+    reason: Reason
+    candidate: Forecast
+    safe: Forecast
+    settings: dict[str, Any]
+    seed: int
+    data_hash: str
+    versions: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.verdict.name}: {self.reason.sentence} {self._bounds()}"
+
+    def _bounds(self) -> str:
+        first, last = self.safe.forecast_times[0], self.safe.forecast_times[-1]
+        return (
+            f"[candidate at least {self.candidate.lower:.4g}, safe at most {self.safe.upper:.4g} "
+            f"over episodes {first:g} to {last:g}; α = {self.settings['alpha']:g}, "
+            f"{self.safe.num_episodes} test episodes]"
+        )
+
+    def to_json(self) -> str:
+        """The record as JSON, without the arrays that only pictures need."""
+        return json.dumps(
+            {
+                "verdict": self.verdict.name,
+                "reason": self.reason.name,
+                "sentence": self.reason.sentence,
+                "candidate": _numbers(self.candidate),
+                "safe": _numbers(self.safe),
+                "settings": self.settings,
+                "seed": self.seed,
+                "data_hash": self.data_hash,
+                "versions": self.versions,
+            },
+            indent=1,
+        )
+
+
+def describe_settings(settings: Any) -> Any:
+    """Settings as plain JSON values: records by class and field, functions by name."""
+    if isinstance(settings, eqx.Module):
+        fields = {name: describe_settings(value) for name, value in vars(settings).items()}
+        return {"class": type(settings).__name__, **fields}
+    if isinstance(settings, jax.Array | np.ndarray | np.generic):
+        return np.asarray(settings).tolist()
+    if callable(settings):
+        return getattr(settings, "__name__", repr(settings))
+    return getattr(settings, "name", settings)
+
+
+def versions() -> dict[str, str]:
+    """What computed this."""
+    from . import __version__
+
+    return {
+        "tidegate": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def _numbers(forecast: Forecast) -> dict[str, Any]:
+    """The forecast without the arrays that only pictures need; strict JSON has no infinities."""
+    fields = {f.name: getattr(forecast, f.name) for f in dataclasses.fields(forecast)}
+    scalars = {name: v for name, v in fields.items() if isinstance(v, int | float)}
+    return {name: v if np.isfinite(v) else str(v) for name, v in scalars.items()}

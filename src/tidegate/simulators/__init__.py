@@ -1,0 +1,1 @@
+"""Worlds that drift, whose truth is known."""

@@ -1,0 +1,76 @@
+"""RecoSys: a user whose interest in five items moves through the seasons (the paper's first domain).
+
+Item i earns μᵢ sin(κ t + π/2 + 2π i/5) in episode t = 0, 1, …, plus normal noise. The true
+performance of every policy is known in closed form.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ..episodes import EpisodeLog
+from ..errors import SettingsError
+from ..policies import DiscretePolicy, SoftmaxPolicy
+
+NUM_ITEMS = 5
+PERIODS = {0: None, 1: 2000.0, 2: 1500.0, 3: 1250.0}
+SAFE_LOGITS = (2.0, 1.5, 1.2, 1.0, 1.0)
+
+
+class Recommender(eqx.Module):
+    """One decision per episode; episode numbers start at 1, so t = number − 1."""
+
+    frequency: float | Array = 0.0
+    noise: float | Array = 0.05
+
+    @classmethod
+    def at_speed(cls, speed: int, *, noise: float = 0.05) -> "Recommender":
+        """The published speeds 0 (a standing world) to 3."""
+        if speed not in PERIODS:
+            raise SettingsError(f"speed is {speed!r}", expected="0, 1, 2 or 3")
+        return cls(speed_frequency(speed), noise)
+
+    @property
+    def safe_policy(self) -> SoftmaxPolicy:
+        """Near optimal in the first episode."""
+        return SoftmaxPolicy(SAFE_LOGITS)
+
+    def expected_rewards(self, episode_numbers: Float[Array, " n"]) -> Float[Array, "n items"]:
+        items = jnp.arange(NUM_ITEMS)
+        scale = 1.0 - 0.2 * items
+        phase = jnp.pi / 2 + 2 * jnp.pi * items / NUM_ITEMS
+        return scale * jnp.sin(self.frequency * (episode_numbers[:, None] - 1) + phase)
+
+    def performance(
+        self, policy: DiscretePolicy, episode_numbers: Float[Array, " n"]
+    ) -> Float[Array, " n"]:
+        """ρ(π, i), exactly."""
+        return self.expected_rewards(episode_numbers) @ jnp.exp(policy.log_probs())
+
+    def collect(
+        self, policy: DiscretePolicy, episode_numbers: Float[Array, " n"], key: PRNGKeyArray
+    ) -> EpisodeLog:
+        """Run the policy for these episodes."""
+        action_key, noise_key = jax.random.split(key)
+        count = episode_numbers.shape[0]
+        log_probs = policy.log_probs()
+        actions = jax.random.categorical(action_key, log_probs, shape=(count,))
+        means = jnp.take_along_axis(
+            self.expected_rewards(episode_numbers), actions[:, None], axis=1
+        )
+        noise = self.noise * jax.random.normal(noise_key, means.shape, means.dtype)
+        return EpisodeLog(
+            episode_numbers=episode_numbers,
+            actions=actions[:, None],
+            behavior_log_probs=log_probs[actions][:, None],
+            rewards=means + noise,
+            mask=jnp.ones((count, 1), bool),
+            num_actions=NUM_ITEMS,
+        )
+
+
+def speed_frequency(speed: int) -> float:
+    """κ of a published speed."""
+    period = PERIODS[speed]
+    return 0.0 if period is None else float(2 * jnp.pi / period)
