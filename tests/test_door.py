@@ -1,0 +1,178 @@
+"""Each malformed log gets its clear error, with the place and the remedy."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+from tidegate import EpisodeLog, HeldOutEpisodes, LogError, Propensity, SettingsError, split_log
+from tidegate.episodes import grow
+
+from .oracles import one_step_frame
+
+MULTI_STEP = {
+    "episode": [3, 3, 7, 8, 8, 8],
+    "step": [0, 1, 0, 0, 1, 2],
+    "action": [0, 1, 1, 0, 0, 1],
+    "behavior_prob": [0.5, 0.25, 1.0, 0.5, 0.5, 0.1],
+    "reward": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+    "x": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6],
+    "candidate_prob": [0.5, 0.0, 1.0, 0.5, 0.5, 0.9],
+}
+
+
+@pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame])
+def test_frames_of_either_library_give_the_same_log(frame: Any) -> None:
+    log = EpisodeLog.from_frame(
+        frame(MULTI_STEP), states=["x"], recorded={"candidate": "candidate_prob"}
+    )
+    assert log.num_episodes == 3
+    np.testing.assert_array_equal(log.episode_numbers, [3, 7, 8])
+    np.testing.assert_array_equal(np.sum(log.mask, axis=1), [2, 1, 3])
+    np.testing.assert_array_equal(log.rewards, [[1, 2, 0], [3, 0, 0], [4, 5, 6]])
+    assert log.states is not None
+    assert log.states.shape == (3, 3, 1)
+    assert log.recorded["candidate"][0, 1] == -np.inf
+    assert log.num_actions == 2
+
+
+def test_arrays_and_frame_agree() -> None:
+    columns = one_step_frame(12)
+    by_frame = EpisodeLog.from_frame(pd.DataFrame(columns), step=None)
+    by_arrays = EpisodeLog.from_arrays(
+        columns["action"], columns["reward"], columns["behavior_prob"]
+    )
+    assert by_frame.digest() == by_arrays.digest()
+
+
+def test_named_actions() -> None:
+    columns = one_step_frame(4, action=["tea", "milk", "tea", "tea"])
+    log = EpisodeLog.from_frame(pd.DataFrame(columns), action_set=["milk", "tea", "water"])
+    np.testing.assert_array_equal(log.actions[:, 0], [1, 0, 1, 1])
+    assert log.num_actions == 3
+    with pytest.raises(LogError, match=r"row 1, column 'action': action 'milk' is not in"):
+        EpisodeLog.from_frame(pd.DataFrame(columns), action_set=["tea"])
+
+
+def _with(column: str, row: int, value: float) -> pd.DataFrame:
+    columns = one_step_frame(6)
+    columns[column] = columns[column].astype(float)
+    columns[column][row] = value
+    return pd.DataFrame(columns)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (_with("reward", 3, np.nan), r"row 3: reward is nan.*finite"),
+        (_with("reward", 3, np.inf), r"row 3: reward is inf"),
+        (_with("behavior_prob", 2, 0.0), r"row 2: behavior probability is 0.*\(0, 1\]"),
+        (_with("behavior_prob", 2, 1.5), r"row 2: behavior probability is 1.5"),
+        (_with("behavior_prob", 2, -0.5), r"row 2: behavior probability is -0.5"),
+        (_with("behavior_prob", 2, np.nan), r"row 2: behavior probability is nan"),
+        (_with("action", 1, -1), r"row 1: action is -1.*integer from 0"),
+        (_with("action", 1, 0.5), r"row 1: action is 0.5"),
+        (_with("action", 1, np.nan), r"row 1: action is nan"),
+        (_with("episode", 4, 2), r"row 4, column 'episode': episode 2 comes after.*Sort"),
+        (_with("episode", 4, np.nan), r"row 4: column 'episode' is nan"),
+        (_with("episode", 4, 4), r"row 3: episode 4 has 2 rows.*no step column"),
+        (pd.DataFrame(one_step_frame(0)), r"the log has no episodes"),
+        (pd.DataFrame(one_step_frame(3)).drop(columns="reward"), r"no column 'reward'.*'action'"),
+        (pd.DataFrame(one_step_frame(2, reward=["a", "b"])), r"column 'reward'.*not numeric"),
+    ],
+)
+def test_malformed_one_step_frames(frame: pd.DataFrame, message: str) -> None:
+    with pytest.raises(LogError, match=message):
+        EpisodeLog.from_frame(frame)
+
+
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [
+        ([0, 0, 0, 0, 1, 2], r"row 1, column 'step': step 0 of episode 3 is duplicated"),
+        ([0, 2, 0, 0, 1, 2], r"row 1, column 'step': step 2 of episode 3 follows step 0"),
+        ([1, 0, 0, 0, 1, 2], r"step 0 of episode 3 follows step 1.*Sort"),
+        ([0, np.nan, 0, 0, 1, 2], r"row 1: column 'step' is nan"),
+    ],
+)
+def test_malformed_steps(step: list[float], message: str) -> None:
+    with pytest.raises(LogError, match=message):
+        EpisodeLog.from_frame(pd.DataFrame({**MULTI_STEP, "step": step}))
+
+
+def test_an_action_outside_the_given_set() -> None:
+    with pytest.raises(LogError, match="action is 2.*integer from 0 to 1"):
+        EpisodeLog.from_arrays([0, 1, 2], [1.0, 1.0, 1.0], [0.5, 0.5, 0.5], num_actions=2)
+
+
+def test_ragged_arrays_and_masks() -> None:
+    with pytest.raises(LogError, match="ragged"):
+        EpisodeLog.from_arrays([[0, 1], [0]], [[1.0, 2.0], [3.0]], [[0.5, 0.5], [0.5]])
+    two = np.ones((2, 2))
+    with pytest.raises(LogError, match="row 1 of the mask: the episode is ragged"):
+        EpisodeLog.from_arrays(two, two, two, mask=[[1, 1], [0, 1]])
+    with pytest.raises(LogError, match=r"behavior has shape \(2, 1\)"):
+        EpisodeLog.from_arrays(two, two, [0.5, 0.5])
+    with pytest.raises(LogError, match="episode 5 comes after episode 5"):
+        EpisodeLog.from_arrays(two, two, two, episode_numbers=[5, 5])
+    with pytest.raises(LogError, match="no episodes"):
+        EpisodeLog.from_arrays([], [], [])
+
+
+def test_log_probabilities_and_densities_are_told_by_a_flag() -> None:
+    args: tuple[Any, ...] = ([0.3, 1.7], [1.0, 2.0], [0.7, -3.0])
+    with pytest.raises(LogError, match="action is 0.3"):
+        EpisodeLog.from_arrays(*args, propensity=Propensity.LOG_PROBABILITY)
+    with pytest.raises(LogError, match="log-probability is 0.7.*at most 0"):
+        EpisodeLog.from_arrays(
+            [0, 1], [1.0, 2.0], [0.7, -3.0], propensity=Propensity.LOG_PROBABILITY
+        )
+    with pytest.raises(LogError, match="log-probability is -inf"):
+        EpisodeLog.from_arrays(
+            [0, 1], [1.0, 2.0], [-np.inf, -3.0], propensity=Propensity.LOG_PROBABILITY
+        )
+    log = EpisodeLog.from_arrays(*args, propensity=Propensity.LOG_DENSITY)
+    assert log.num_actions is None
+    assert log.actions.shape == (2, 1, 1)
+
+
+def test_unused_steps_cannot_leak() -> None:
+    log = EpisodeLog.from_arrays(
+        [[0, 1], [1, 99]],
+        [[1.0, 1.0], [1.0, np.nan]],
+        [[0.5, 0.5], [0.5, np.nan]],
+        mask=[[1, 1], [1, 0]],
+    )
+    assert np.isfinite(log.rewards).all()
+    assert np.isfinite(log.behavior_log_probs).all()
+    assert log.num_actions == 2
+
+
+def test_gaps_in_episode_numbers_are_kept() -> None:
+    log = EpisodeLog.from_arrays([0, 1], [1.0, 1.0], [0.5, 0.5], episode_numbers=[-4, 100])
+    assert log.span == (-4, 100)
+
+
+def test_split_is_a_partition_and_repeats_with_its_seed() -> None:
+    log = EpisodeLog.from_frame(pd.DataFrame(one_step_frame(41)))
+    train, held_out = split_log(log, train_fraction=0.25, seed=3)
+    assert train.log.num_episodes == 10
+    numbers = [*np.asarray(train.log.episode_numbers), *np.asarray(held_out.log.episode_numbers)]
+    assert sorted(numbers) == list(np.asarray(log.episode_numbers))
+    again = split_log(log, train_fraction=0.25, seed=3)
+    other = split_log(log, train_fraction=0.25, seed=4)
+    assert again[1].log.digest() == held_out.log.digest()
+    assert other[1].log.digest() != held_out.log.digest()
+    assert isinstance(held_out, HeldOutEpisodes)
+    assert train.span == held_out.span == (1, 41)
+    with pytest.raises(SettingsError, match="train_fraction is 1.5"):
+        split_log(log, train_fraction=1.5)
+
+
+def test_digest_sees_data_and_not_capacity() -> None:
+    log = EpisodeLog.from_frame(pd.DataFrame(one_step_frame(5)))
+    assert grow(log, 64).digest() == log.digest()
+    other = EpisodeLog.from_frame(pd.DataFrame(one_step_frame(5, seed=1)))
+    assert other.digest() != log.digest()
