@@ -234,9 +234,19 @@ def tail(alpha: float, side: Side) -> float:
     return alpha / 2 if side is Side.BOTH else alpha
 
 
+def lower_rank(probability: float, draws: int) -> int:
+    """⌊pB⌋, counted from 1 (the paper's footnote); the rounding mends 0.29 · 100 = 28.999…"""
+    return math.floor(round(probability * draws, 9))
+
+
+def upper_rank(probability: float, draws: int) -> int:
+    """⌈(1 − p)B⌉, counted from 1."""
+    return math.ceil(round((1 - probability) * draws, 9))
+
+
 def check_draws(draws: int, probability: float) -> None:
     """A bound needs at least one draw beyond it."""
-    if math.floor(round(probability * draws, 9)) < 1:
+    if lower_rank(probability, draws) < 1:
         raise SettingsError(
             f"{draws} draws cannot bound a tail of {probability:g}",
             expected=f"at least {math.ceil(1 / probability)} draws",
@@ -245,13 +255,13 @@ def check_draws(draws: int, probability: float) -> None:
 
 def lower_order_statistic(ordered: Float[Array, " b"], probability: float) -> Float[Array, ""]:
     """The ⌊pB⌋-th smallest value; −∞ when B is too small to have one."""
-    rank = math.floor(round(probability * ordered.shape[0], 9))
+    rank = lower_rank(probability, ordered.shape[0])
     return ordered[rank - 1] if rank >= 1 else jnp.full((), -jnp.inf, ordered.dtype)
 
 
 def upper_order_statistic(ordered: Float[Array, " b"], probability: float) -> Float[Array, ""]:
     """The ⌈(1 − p)B⌉-th smallest value."""
-    return ordered[math.ceil(round((1 - probability) * ordered.shape[0], 9)) - 1]
+    return ordered[upper_rank(probability, ordered.shape[0]) - 1]
 
 
 def _sorted(values: Float[Array, " b"]) -> Float[Array, " b"]:

@@ -6,7 +6,6 @@ differentiates a single row of multipliers.
 """
 
 import enum
-import math
 
 import equinox as eqx
 import jax
@@ -22,8 +21,10 @@ from .bootstrap import (
     check_draws,
     forecast_deviations,
     held,
+    lower_rank,
     multiplier_row,
     studentized_deviations,
+    upper_rank,
 )
 from .episodes import EpisodeLog, TrainingEpisodes
 from .errors import PolicyError, SettingsError
@@ -118,8 +119,9 @@ def straight_through_bound(
         return fit.point
     percentile = objective is Objective.PERCENTILE
     statistics = forecast_deviations if percentile else studentized_deviations
+    rank = lower_rank if percentile else upper_rank
     values = jax.lax.stop_gradient(statistics(fit, multipliers))
-    selected = _draw_at_tail(values if percentile else -values, alpha)
+    selected = _draw_at_rank(values, rank(alpha, multipliers.num_draws))
     row = multiplier_row(multipliers, selected, fit.residuals.size)
     value = statistics(fit, GivenSigns(row[None]))[0]
     return fit.point + value if percentile else fit.point - value * jnp.sqrt(fit.variance)
@@ -223,9 +225,11 @@ def _adam(settings: SearchSettings) -> optax.GradientTransformation:
     return optax.scale_by_adam(b1=0.9, b2=0.999, eps=settings.adam_epsilon)
 
 
-def _draw_at_tail(values: Float[Array, " b"], alpha: float) -> Array:
-    """The draw that holds the ⌊αB⌋-th smallest value."""
-    rank = math.floor(round(alpha * values.size, 9))
+def _draw_at_rank(values: Float[Array, " b"], rank: int) -> Array:
+    """Which draw holds the rank-th smallest value, counted from the nearer end."""
+    from_top = values.size - rank + 1
+    if from_top < rank:
+        return jax.lax.top_k(values, from_top)[1][from_top - 1]
     return jax.lax.top_k(-values, rank)[1][rank - 1]
 
 

@@ -75,8 +75,8 @@ def _first_doubt(doubts: dict[Reason, Bool[Array, ""]]) -> Int[Array, ""]:
     ordered = sorted(doubts)
     return jnp.select(
         [doubts[reason] for reason in ordered],
-        [jnp.asarray(int(reason)) for reason in ordered],
-        jnp.asarray(int(Reason.BETTER)),
+        [jnp.int32(reason) for reason in ordered],
+        jnp.int32(Reason.BETTER),
     )
 
 

@@ -1,0 +1,213 @@
+"""The gate: each reason, and that nothing but evidence opens it."""
+
+import json
+from typing import Any
+
+import jax
+import numpy as np
+import pandas as pd
+import pytest
+
+from tidegate import (
+    ConstantBasis,
+    CosineBasis,
+    EpisodeLog,
+    ForecastSettings,
+    HeldOutEpisodes,
+    LinearPolicy,
+    Reason,
+    RecordedPolicy,
+    SettingsError,
+    SoftmaxPolicy,
+    TrainingEpisodes,
+    Verdict,
+    pdis_returns,
+    safety_test,
+    split_log,
+)
+from tidegate.basis import TimeAxis
+from tidegate.performance import draw_multipliers
+
+from . import oracles
+
+SETTINGS = ForecastSettings(10, basis=CosineBasis(1))
+SAFE = SoftmaxPolicy(np.zeros(3))
+GOOD = SoftmaxPolicy([-1.0, 0.0, 2.0])
+
+
+def _log(rows: int = 200, *, gap: float = 1.0, seed: int = 0, **columns: Any) -> EpisodeLog:
+    rng = np.random.default_rng(seed)
+    actions = rng.integers(0, 3, rows)
+    frame = oracles.one_step_frame(rows, action=actions)
+    frame["reward"] = gap * (actions == 2) + 0.1 * rng.normal(size=rows)
+    recorded = {name: name for name in columns}
+    return EpisodeLog.from_frame(pd.DataFrame({**frame, **columns}), recorded=recorded)
+
+
+def _recorded(values: Any, rows: int = 200, **log: Any) -> EpisodeLog:
+    return _log(rows, candidate=np.broadcast_to(values, rows), safe=np.full(rows, 1 / 3), **log)
+
+
+def _gate(log: EpisodeLog, settings: ForecastSettings = SETTINGS) -> Any:
+    candidate, safe = RecordedPolicy("candidate"), RecordedPolicy("safe")
+    return safety_test(candidate, safe, HeldOutEpisodes(log), settings)
+
+
+def test_a_clearly_better_policy_is_deployed() -> None:
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), SETTINGS)
+    assert decision.verdict is Verdict.DEPLOY
+    assert decision.candidate.lower > decision.safe.upper
+    assert str(decision).startswith("DEPLOY: the candidate's lower bound is above")
+
+
+def test_bounds_are_algorithm_2_at_half_alpha_each() -> None:
+    log = _log(60)
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), SETTINGS, seed=4)
+    axis = TimeAxis(0.0, 70.0)
+    phi = np.asarray(SETTINGS.basis.design_matrix(np.arange(1.0, 61), axis))
+    varphi = np.asarray(SETTINGS.basis.design_matrix(np.arange(61.0, 71), axis))
+    signs = np.asarray(draw_multipliers(SETTINGS, log, 4).block(0, 60))
+    # α/2 on one side is the two-sided interval at α.
+    lower, _ = oracles.percentile_t_interval(
+        phi, np.asarray(pdis_returns(GOOD, log)), varphi, signs, 0.05
+    )
+    _, upper = oracles.percentile_t_interval(
+        phi, np.asarray(pdis_returns(SAFE, log)), varphi, signs, 0.05
+    )
+    assert decision.candidate.lower == pytest.approx(lower, abs=1e-9)
+    assert decision.safe.upper == pytest.approx(upper, abs=1e-9)
+
+
+def test_no_better_is_kept() -> None:
+    decision = safety_test(SAFE, SAFE, HeldOutEpisodes(_log()), SETTINGS)
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NOT_BETTER)
+    worse = safety_test(SAFE, GOOD, HeldOutEpisodes(_log()), SETTINGS)
+    assert worse.verdict is Verdict.KEEP
+
+
+def test_an_empty_test_split() -> None:
+    _, held_out = split_log(_log(), train_fraction=1.0)
+    decision = safety_test(GOOD, SAFE, held_out, SETTINGS)
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NO_EPISODES)
+    json.loads(decision.to_json())
+
+
+@pytest.mark.parametrize("rows", [1, 2, 9])
+def test_too_few_episodes(rows: int) -> None:
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log(rows)), SETTINGS)
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.TOO_FEW_EPISODES)
+    rich = ForecastSettings(10, basis=CosineBasis(7))
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log(15)), rich)
+    assert decision.reason is Reason.TOO_FEW_EPISODES
+
+
+def test_a_singular_trend() -> None:
+    """All episodes but one at the same spot of the axis, as far as the basis can tell."""
+    log = _log(60)
+    squeezed = EpisodeLog.from_arrays(
+        log.actions, log.rewards, np.exp(log.behavior_log_probs),
+        episode_numbers=[*np.arange(59) * 1e-9, 1e6],
+    )  # fmt: skip
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(squeezed), ForecastSettings(1))
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SINGULAR_TREND)
+
+
+def test_a_candidate_outside_the_support_is_kept() -> None:
+    """Negative rewards and a candidate that never agrees with the log: its estimate, 0, looks best."""
+    rows = 200
+    log = _recorded(0.0, gap=-5.0)
+    decision = _gate(log)
+    assert decision.candidate.point > decision.safe.upper
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SUPPORT)
+    rare = np.where(np.arange(rows) % 50 == 0, 0.3, 0.0)
+    assert _gate(_recorded(rare, gap=-5.0)).reason is Reason.SUPPORT
+
+
+def test_wrong_propensities_are_kept() -> None:
+    """Probabilities three times too large: every estimate triples."""
+    decision = _gate(_recorded(1.0))
+    assert decision.candidate.lower > decision.safe.upper
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SUPPORT)
+
+
+def test_constant_rewards_are_no_evidence() -> None:
+    log = EpisodeLog.from_arrays(
+        np.zeros(50), np.full(50, 0.1), np.ones(50), recorded={"candidate": np.ones(50), "safe": np.ones(50)}
+    )  # fmt: skip
+    decision = _gate(log)
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NO_VARIATION)
+    # Rounding residues of the regression must not count as variation either.
+    curved = _gate(log, ForecastSettings(10, basis=CosineBasis(3)))
+    assert curved.reason is Reason.NO_VARIATION
+
+
+def test_numbers_too_large_for_arithmetic() -> None:
+    log = _log(60)
+    huge = EpisodeLog.from_arrays(
+        log.actions, np.asarray(log.rewards) * 1e300, np.exp(log.behavior_log_probs)
+    )
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(huge), SETTINGS)
+    assert decision.verdict is Verdict.KEEP
+    assert decision.reason in (Reason.NOT_FINITE, Reason.NO_VARIATION)
+
+
+def test_a_policy_of_nan_is_kept() -> None:
+    nan = SoftmaxPolicy([np.nan, 0.0, 0.0])
+    for candidate, safe in ((nan, SAFE), (GOOD, nan)):
+        decision = safety_test(candidate, safe, HeldOutEpisodes(_log()), SETTINGS)
+        assert decision.verdict is Verdict.KEEP
+    weights = LinearPolicy(np.full((1, 3), np.inf), np.zeros(3))
+    columns = oracles.one_step_frame(60, x=np.ones(60))
+    log = EpisodeLog.from_frame(pd.DataFrame(columns), states=["x"])
+    assert safety_test(weights, SAFE, HeldOutEpisodes(log), SETTINGS).verdict is Verdict.KEEP
+
+
+def test_training_episodes_are_refused() -> None:
+    with pytest.raises(SettingsError, match="given TrainingEpisodes"):
+        safety_test(GOOD, SAFE, TrainingEpisodes(_log()), SETTINGS)  # type: ignore[arg-type]
+
+
+def test_every_reason_has_a_sentence_and_only_one_deploys() -> None:
+    for reason in Reason:
+        assert reason.sentence.endswith(".")
+    assert Reason.BETTER == 0
+
+
+def test_the_record_repeats_to_the_bit() -> None:
+    log = HeldOutEpisodes(_log())
+    first = safety_test(GOOD, SAFE, log, SETTINGS, seed=11)
+    with jax.enable_x64(False):
+        second = safety_test(GOOD, SAFE, log, SETTINGS, seed=11)
+    assert first.to_json() == second.to_json()
+    record = json.loads(first.to_json())
+    assert record["settings"]["basis"] == {"class": "CosineBasis", "order": 1, "columns": 2}
+    assert record["settings"]["interval"] == "percentile_t_interval"
+    assert record["data_hash"] == log.log.digest()
+    assert record["versions"]["jax"] == jax.__version__
+    assert record["seed"] == 11
+    other = safety_test(GOOD, SAFE, log, SETTINGS, seed=12)
+    assert other.candidate.lower != first.candidate.lower
+
+
+def test_split_halves_forecast_the_same_window() -> None:
+    train, held_out = split_log(_log(101), train_fraction=0.5, seed=0)
+    decision = safety_test(GOOD, SAFE, held_out, SETTINGS)
+    assert decision.safe.forecast_times[0] == 102
+    assert train.span == (1, 101)
+
+
+def test_error_rate_when_nothing_is_better() -> None:
+    """Candidate and safe policy truly equal in a standing world: wrong deployments stay below α.
+
+    400 logs; the binomial standard error at 5 % is 1.1 points.
+    """
+    rng = np.random.default_rng(0)
+    settings = ForecastSettings(5, basis=ConstantBasis())
+    wrong = 0
+    for _ in range(400):
+        log = EpisodeLog.from_arrays(
+            rng.integers(0, 3, 100), rng.exponential(size=100), np.full(100, 1 / 3), num_actions=3
+        )
+        verdict = safety_test(GOOD, SAFE, HeldOutEpisodes(log), settings).verdict
+        wrong += verdict is Verdict.DEPLOY
+    assert wrong / 400 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 400)
