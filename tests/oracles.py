@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-Vector = npt.NDArray[np.float64]
-Matrix = npt.NDArray[np.float64]
+Vector = npt.NDArray[np.floating[Any]]
+Matrix = npt.NDArray[np.floating[Any]]
 
 
 def is_return(
@@ -49,9 +49,7 @@ def forecast(phi: Matrix, y: Vector, varphi: Matrix) -> tuple[float, float, Vect
     return rho, v, xi
 
 
-def wild_statistics(
-    phi: Matrix, y: Vector, varphi: Matrix, signs: Matrix
-) -> tuple[Vector, Vector]:
+def wild_statistics(phi: Matrix, y: Vector, varphi: Matrix, signs: Matrix) -> tuple[Vector, Vector]:
     """Lines 9 to 14 of Algorithm 2: refit every pseudo sample. Returns forecasts* and t*."""
     rho, _, xi = forecast(phi, y, varphi)
     y_hat = y - xi
@@ -137,7 +135,9 @@ class SmallMDP:
         return float(self.start @ values)
 
 
-def finite_difference(function: Callable[[Vector], float], at: Vector, step: float = 1e-6) -> Vector:
+def finite_difference(
+    function: Callable[[Vector], float], at: Vector, step: float = 1e-6
+) -> Vector:
     """Central differences."""
     gradient = np.zeros_like(at)
     for i in range(at.size):

@@ -19,7 +19,7 @@ from tidegate import (
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import (
     BLOCK,
-    GivenSigns,
+    GivenMultipliers,
     KeyedMultipliers,
     all_signs,
     check_draws,
@@ -49,7 +49,9 @@ def _fit(n: int, basis: Basis, seed: int = 0) -> tuple[TrendFit, oracles.Matrix,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("n", "basis"), [(9, ConstantBasis()), (60, CosineBasis(4)), (1100, CosineBasis(2))])
+@pytest.mark.parametrize(
+    ("n", "basis"), [(9, ConstantBasis()), (60, CosineBasis(4)), (1100, CosineBasis(2))]
+)
 def test_draws_agree_with_refitting_to_1e_10(
     kind: type[KeyedMultipliers], n: int, basis: Basis
 ) -> None:
@@ -60,7 +62,9 @@ def test_draws_agree_with_refitting_to_1e_10(
     forecasts, ts = oracles.wild_statistics(phi, np.asarray(fit.returns), varphi, rows)
     deviations, _ = pseudo_statistics(fit, multipliers)
     np.testing.assert_allclose(fit.point + deviations, forecasts, atol=1e-10)
-    np.testing.assert_allclose(fit.point + forecast_deviations(fit, multipliers), forecasts, atol=1e-10)
+    np.testing.assert_allclose(
+        fit.point + forecast_deviations(fit, multipliers), forecasts, atol=1e-10
+    )
     np.testing.assert_allclose(studentized_deviations(fit, multipliers), ts, atol=1e-10)
 
 
@@ -70,10 +74,10 @@ def test_intervals_agree_with_algorithm_2(alpha: float, draws: int) -> None:
     fit, phi, varphi = _fit(40, CosineBasis(3))
     signs = 1.0 - 2.0 * np.random.default_rng(5).integers(0, 2, (draws, 40))
     y = np.asarray(fit.returns)
-    t = percentile_t_interval(fit, GivenSigns(signs), alpha)
+    t = percentile_t_interval(fit, GivenMultipliers(signs), alpha)
     expected = oracles.percentile_t_interval(phi, y, varphi, signs, alpha)
     np.testing.assert_allclose([t.lower, t.upper], expected, atol=1e-10)
-    p = percentile_interval(fit, GivenSigns(signs), alpha)
+    p = percentile_interval(fit, GivenMultipliers(signs), alpha)
     expected = oracles.percentile_interval(phi, y, varphi, signs, alpha)
     np.testing.assert_allclose([p.lower, p.upper], expected, atol=1e-10)
 
@@ -89,7 +93,7 @@ def test_one_sided_bounds_are_the_two_sided_ones_at_twice_alpha() -> None:
 
 
 def test_exact_mode_lists_every_sign_vector() -> None:
-    signs = np.asarray(all_signs(6).signs)
+    signs = np.asarray(all_signs(6).values)
     assert {tuple(row) for row in signs} == {tuple(row) for row in oracles.all_sign_vectors(6)}
     with pytest.raises(SettingsError, match=r"2\^15 sign vectors"):
         all_signs(15)
@@ -148,12 +152,12 @@ def test_signs_are_the_same_in_32_and_64_bit() -> None:
 
 @pytest.mark.parametrize("n", [20, 700])
 def test_held_signs_are_the_same_signs(n: int) -> None:
-    columns = jnp.asarray(np.random.default_rng(0).normal(size=(n, 3)))
+    columns = jnp.asarray(np.random.default_rng(0).normal(size=(3, n)))
     drawn = Rademacher(jax.random.key(7), 11)
     np.testing.assert_allclose(
         weighted_sums(held(drawn, n), columns), weighted_sums(drawn, columns), atol=1e-11
     )
-    assert isinstance(held(drawn, n), GivenSigns)
+    assert isinstance(held(drawn, n), GivenMultipliers)
     assert held(Rademacher(jax.random.key(7), 500), 100_000).num_draws == 500
 
 
@@ -162,14 +166,14 @@ def test_a_nan_among_the_draws_is_not_sorted_away() -> None:
     signs = np.ones((50, 20))
     signs[3, 0] = np.nan
     for method in (percentile_t_interval, percentile_interval):
-        interval = method(fit, GivenSigns(signs), 0.1)
+        interval = method(fit, GivenMultipliers(signs), 0.1)
         assert np.isnan(interval.lower)
         assert np.isnan(interval.upper)
 
 
 def test_too_few_draws() -> None:
     check_draws(40, 0.025)
-    with pytest.raises(SettingsError, match="at least 40 draws"):
+    with pytest.raises(SettingsError, match=r"at least 40 draws"):
         check_draws(39, 0.025)
 
 
@@ -177,9 +181,11 @@ def test_memory_does_not_grow_with_draws_times_episodes() -> None:
     """The compiled interval at n = 50,000 and B = 500 would need 200 MB for one B × n matrix."""
     n = 50_000
     fit, _, _ = _fit(n, CosineBasis(4))
-    compiled = jax.jit(lambda f, key: percentile_t_interval(f, Rademacher(key, 500), 0.05)).lower(
-        fit, jax.random.key(0)
-    ).compile()
+    compiled = (
+        jax.jit(lambda f, key: percentile_t_interval(f, Rademacher(key, 500), 0.05))
+        .lower(fit, jax.random.key(0))
+        .compile()
+    )
     analysis = compiled.memory_analysis()
     assert analysis is not None
     assert analysis.temp_size_in_bytes < 40e6

@@ -1,5 +1,7 @@
 """Gradients against finite differences, and what the search climbs."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +16,7 @@ from tidegate import (
     GaussianPolicy,
     HeldOutEpisodes,
     LinearPolicy,
+    Mammen,
     MLPPolicy,
     Objective,
     PolicyError,
@@ -25,10 +28,12 @@ from tidegate import (
     Side,
     SoftmaxPolicy,
     TrainingEpisodes,
+    Webb,
     percentile_interval,
     percentile_t_interval,
     search_candidate,
 )
+from tidegate.bootstrap import KeyedMultipliers
 from tidegate.candidate import mean_entropy, natural_gradient, search_objective
 from tidegate.performance import design_for, log_axis, policy_trend
 from tidegate.policies import ParametricPolicy
@@ -92,6 +97,7 @@ def test_gradient_through_the_sort(
     np.testing.assert_allclose(jax.grad(value)(flat), numeric, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("kind", [Rademacher, Mammen, Webb])
 @pytest.mark.parametrize(
     ("objective", "interval"),
     [
@@ -99,11 +105,13 @@ def test_gradient_through_the_sort(
         (Objective.PERCENTILE_T, percentile_t_interval),
     ],
 )
-def test_objective_is_the_interval_plus_entropy(objective: Objective, interval) -> None:  # type: ignore[no-untyped-def]
+def test_objective_is_the_interval_plus_entropy(
+    objective: Objective, interval: Any, kind: type[KeyedMultipliers]
+) -> None:
     policy, log = CASES[1]
     settings = SearchSettings(objective=objective, entropy_weight=0.7, alpha=0.05)
     design = design_for(FORECAST, log, log_axis(FORECAST, log.span))
-    signs = Rademacher(jax.random.key(3), 199)
+    signs = kind(jax.random.key(3), 199)
     value = search_objective(policy, settings, FORECAST, log, design, signs)
     bound = interval(policy_trend(FORECAST, policy, log, design), signs, 0.05, Side.LOWER).lower
     expected = float(bound) + 0.7 * float(mean_entropy(policy, log))
@@ -186,11 +194,13 @@ def test_a_hopeless_log_leaves_the_policy_where_it_was() -> None:
 
 def test_misuse_is_refused() -> None:
     policy, log = CASES[0]
-    with pytest.raises(SettingsError, match="given HeldOutEpisodes"):
+    with pytest.raises(SettingsError, match=r"given HeldOutEpisodes"):
         search_candidate(policy, HeldOutEpisodes(log), FORECAST)  # type: ignore[arg-type]
-    with pytest.raises(PolicyError, match="no parameters to search"):
+    with pytest.raises(PolicyError, match=r"no parameters to search"):
         search_candidate(RecordedPolicy("x"), TrainingEpisodes(log), FORECAST)  # type: ignore[arg-type]
-    with pytest.raises(SettingsError, match="steps is -1"):
+    with pytest.raises(PolicyError, match=r"infinite or undefined parameter"):
+        search_candidate(SoftmaxPolicy.from_probs([1.0, 0, 0]), TrainingEpisodes(log), FORECAST)
+    with pytest.raises(SettingsError, match=r"steps is -1"):
         SearchSettings(steps=-1)
-    with pytest.raises(SettingsError, match="at least 20 draws"):
+    with pytest.raises(SettingsError, match=r"at least 20 draws"):
         SearchSettings(draws=19)

@@ -1,6 +1,7 @@
 """One pure step; the same live, scanned and vmapped."""
 
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -13,10 +14,12 @@ from tidegate import (
     CosineBasis,
     EpisodeLog,
     ForecastSettings,
+    History,
     LiveLoop,
     LogError,
     Reason,
     SearchSettings,
+    SettingsError,
     SoftmaxPolicy,
     SpinSettings,
     TabularPolicy,
@@ -33,7 +36,13 @@ from tidegate.simulators.recommender import Recommender
 
 def _settings(basis: Basis | None = None, **changes: object) -> SpinSettings:
     search = SearchSettings(
-        steps=6, learning_rate=0.03, entropy_weight=0.3, natural_gradient=True, entropy_in_returns=True, average_gradient=True, draws=40
+        steps=6,
+        learning_rate=0.03,
+        entropy_weight=0.3,
+        natural_gradient=True,
+        entropy_in_returns=True,
+        average_gradient=True,
+        draws=40,
     )
     forecast = ForecastSettings(4, basis=basis or CosineBasis(1), draws=80)
     return SpinSettings(forecast, search, **changes)  # type: ignore[arg-type]
@@ -50,8 +59,18 @@ def _windows(count: int, size: int = 4) -> list[EpisodeLog]:
     ]
 
 
-def _run(key: jax.Array, settings: SpinSettings, episodes: int = 400, capacity: int = 64):  # type: ignore[no-untyped-def]
-    return simulate(WORLD, settings, key, num_episodes=episodes, window=4, capacity=capacity)
+def _keys(seed: int) -> tuple[jax.Array, jax.Array]:
+    key, sign_key = jax.random.split(jax.random.key(seed))
+    return key, sign_key
+
+
+def _run(
+    key: jax.Array, settings: SpinSettings, episodes: int = 400, capacity: int = 64
+) -> History:
+    sign_key = jax.random.fold_in(key, 1)
+    return simulate(
+        WORLD, settings, key, sign_key, num_episodes=episodes, window=4, capacity=capacity
+    )
 
 
 def test_every_episode_lands_in_exactly_one_split() -> None:
@@ -73,36 +92,30 @@ def test_search_never_sees_the_test_split_and_the_reverse() -> None:
     *first, last = _windows(20)
     for i, window in enumerate(first):
         state = observe(settings, state, window, jax.random.key(i))
-    clean, outcome = spin_step(settings, state, last, jax.random.key(0))
+    clean, outcome = spin_step(settings, state, last, *_keys(0))
 
-    def poisoned(where):  # type: ignore[no-untyped-def]
+    def poisoned(where: Any) -> Any:
         return eqx.tree_at(where, state, replace_fn=lambda rewards: rewards + 100.0)
 
-    after, _ = spin_step(
-        settings, poisoned(lambda s: s.held_out.log.rewards), last, jax.random.key(0)
-    )
+    after, _ = spin_step(settings, poisoned(lambda s: s.held_out.log.rewards), last, *_keys(0))
     np.testing.assert_array_equal(after.search.policy.outputs(), clean.search.policy.outputs())
-    _, other = spin_step(
-        settings, poisoned(lambda s: s.training.log.rewards), last, jax.random.key(0)
-    )
-    assert float(other.safe_bound.upper) == float(outcome.safe_bound.upper)
+    _, other = spin_step(settings, poisoned(lambda s: s.training.log.rewards), last, *_keys(0))
+    assert float(other.safe_interval.upper) == float(outcome.safe_interval.upper)
 
 
 def test_a_step_is_pure_and_compiled_once_per_capacity() -> None:
     traces = 0
 
     @eqx.filter_jit
-    def step(settings, state, window, key):  # type: ignore[no-untyped-def]
+    def step(settings: Any, state: Any, window: Any, key: Any, sign_key: Any) -> Any:
         nonlocal traces
         traces += 1
-        return spin_step(settings, state, window, key)
+        return spin_step(settings, state, window, key, sign_key)
 
     settings = _settings()
     state = initial_state(settings, WORLD.safe_policy, _windows(1)[0], 32)
     for i, window in enumerate(_windows(8)):
-        before = jax.tree.map(np.asarray, state)
-        state, _ = step(settings, state, window, jax.random.key(i))
-        assert jax.tree.structure(before) == jax.tree.structure(state)
+        state, _ = step(settings, state, window, *_keys(i))
     assert traces == 1
 
 
@@ -147,7 +160,7 @@ def test_32_bit_runs_reach_the_same_verdicts() -> None:
         step = eqx.filter_jit(spin_step)
         reasons = []
         for i, window in enumerate(windows):
-            state, outcome = step(settings, state, window, jax.random.key(i))
+            state, outcome = step(settings, state, window, *_keys(i))
             reasons.append(int(outcome.reason))
         return reasons
 
@@ -172,26 +185,26 @@ def test_live_equals_scanned() -> None:
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(3), i))(jnp.arange(40))
     state = initial_state(settings, WORLD.safe_policy, _windows(1, 12)[0], 256)
     _, outcomes = jax.lax.scan(
-        lambda s, x: spin_step(settings, s, x[0], x[1]), state, (stacked, keys)
+        lambda s, x: spin_step(settings, s, x[0], *jax.random.split(x[1])), state, (stacked, keys)
     )
     assert [d.reason for d in decisions] == [Reason(int(r)) for r in outcomes.reason]
     np.testing.assert_allclose(
-        [d.candidate.lower for d in decisions][8:], outcomes.candidate_bound.lower[8:], rtol=1e-6
+        [d.candidate.lower for d in decisions][8:], outcomes.candidate_interval.lower[8:], rtol=1e-6
     )
     assert any(d.verdict is Verdict.DEPLOY for d in decisions)
 
 
 def test_saving_and_resuming_changes_nothing(tmp_path: Path) -> None:
     settings, windows = _settings(), _windows(30)
-    through = LiveLoop(settings, WORLD.safe_policy, seed=8, capacity=16)
+    through = LiveLoop(settings, WORLD.safe_policy, seed=8, capacity=11)
     expected = [through.step(window).to_json() for window in windows]
-    loop = LiveLoop(settings, WORLD.safe_policy, seed=8, capacity=16)
+    loop = LiveLoop(settings, WORLD.safe_policy, seed=8, capacity=11)
     records = []
     for i, window in enumerate(windows):
         records.append(loop.step(window).to_json())
         if i in (3, 17):
-            loop.save(tmp_path / "loop.eqx")
-            loop = LiveLoop.load(tmp_path / "loop.eqx", settings, WORLD.safe_policy, window)
+            loop.save(tmp_path / "loop")
+            loop = LiveLoop.load(tmp_path / "loop", settings, WORLD.safe_policy, window)
     assert records == expected
     assert loop.policy.outputs().tobytes() == through.policy.outputs().tobytes()
 
@@ -202,16 +215,16 @@ def test_a_full_log_is_never_overwritten_in_silence() -> None:
     reasons = []
     step = eqx.filter_jit(spin_step)
     for i, window in enumerate(_windows(20)):
-        state, outcome = step(settings, state, window, jax.random.key(i))
+        state, outcome = step(settings, state, window, *_keys(i))
         reasons.append(int(outcome.reason))
     assert reasons[-5:] == [Reason.LOG_FULL] * 5
     assert not bool(state.deployed)
 
 
 def test_without_a_test_every_candidate_is_deployed() -> None:
-    history = jax.jit(
-        lambda k: _run(k, _settings(train_fraction=1.0, test_candidates=False), 80)
-    )(jax.random.key(0))
+    history = jax.jit(lambda k: _run(k, _settings(train_fraction=1.0, test_candidates=False), 80))(
+        jax.random.key(0)
+    )
     assert not bool(history.deployed[0])
     assert bool(jnp.all(history.deployed[1:]))
 
@@ -221,8 +234,8 @@ def test_cold_start_searches_from_the_safe_policy() -> None:
     state = initial_state(settings, WORLD.safe_policy, _windows(1)[0], 64)
     moved = eqx.tree_at(lambda s: s.search.policy.logits, state, replace_fn=lambda x: x + 50.0)
     for window in _windows(5):
-        state, _ = spin_step(settings, state, window, jax.random.key(0))
-        moved, _ = spin_step(settings, moved, window, jax.random.key(0))
+        state, _ = spin_step(settings, state, window, *_keys(0))
+        moved, _ = spin_step(settings, moved, window, *_keys(0))
     np.testing.assert_array_equal(state.search.policy.outputs(), moved.search.policy.outputs())
 
 
@@ -258,7 +271,7 @@ def test_multi_step_windows_with_states_and_shorter_episodes() -> None:
         )
         decision = loop.step(window)
     assert np.isfinite(decision.candidate.lower)
-    with pytest.raises(LogError, match="has 3 steps.*at most 2"):
+    with pytest.raises(LogError, match=r"has 3 steps.*at most 2"):
         pad_steps(window if steps == 3 else pad_steps(window, 3), 2)
 
 
@@ -267,3 +280,32 @@ def test_softmax_policy_type_is_kept() -> None:
     assert isinstance(loop.policy, SoftmaxPolicy)
     loop.observe(_windows(1)[0])
     assert np.asarray(loop.policy.outputs()).dtype == np.float64
+
+
+def test_windows_that_do_not_fit_are_refused() -> None:
+    loop = LiveLoop(_settings(), WORLD.safe_policy, seed=0)
+    with pytest.raises(SettingsError, match=r"nothing to save"):
+        loop.save("never")
+    first, second = _windows(2)
+    loop.step(first)
+    with pytest.raises(LogError, match=r"window starts at episode 1.*after 4"):
+        loop.step(first)
+    few = EpisodeLog.from_arrays(
+        [0, 1], [0.0, 1.0], [0.5, 0.5], episode_numbers=[5, 6]
+    )  # two actions seen, five known
+    loop.step(few)
+    many = EpisodeLog.from_arrays([7], [0.0], [0.5], episode_numbers=[9])
+    with pytest.raises(LogError, match=r"window has 8 actions.*at most 5"):
+        loop.step(many)
+    stated = EpisodeLog.from_arrays([0], [0.0], [0.5], episode_numbers=[9], states=[[1.0]])
+    with pytest.raises(LogError, match=r"states are unlike"):
+        loop.step(stated)
+    assert second.num_episodes == 4
+
+
+def test_a_live_loop_always_tests() -> None:
+    with pytest.raises(SettingsError, match=r"tests every candidate"):
+        LiveLoop(_settings(test_candidates=False), WORLD.safe_policy)
+    exact = ForecastSettings(4, exact=True)
+    with pytest.raises(SettingsError, match=r"cannot enumerate"):
+        SpinSettings(exact, SearchSettings())

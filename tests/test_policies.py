@@ -46,9 +46,7 @@ def test_discrete_policies_sum_to_one_and_know_their_entropy(
 ) -> None:
     probs = np.exp(policy.log_probs(states))
     np.testing.assert_allclose(probs.sum(-1), 1.0)
-    np.testing.assert_allclose(
-        policy.entropy(states), stats.entropy(probs, axis=-1), rtol=1e-12
-    )
+    np.testing.assert_allclose(policy.entropy(states), stats.entropy(probs, axis=-1), rtol=1e-12)
     actions = np.array([3, 0, 1, 2, 2, 0, 1])
     expected = probs[actions] if states is None else probs[np.arange(7), actions]
     np.testing.assert_allclose(np.exp(policy.log_prob(actions, states)), expected)
@@ -120,7 +118,7 @@ def test_saving_keeps_32_bit_and_extreme_values(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_policy(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"policy": "Nonsense"}')
-    with pytest.raises(PolicyError, match="cannot read a policy"):
+    with pytest.raises(PolicyError, match=r"cannot read a policy"):
         load_policy(tmp_path / "bad.json")
 
 
@@ -132,15 +130,29 @@ def test_parameters_stay_64_bit_whatever_the_mode() -> None:
 
 def test_policies_that_need_states_say_so() -> None:
     log = EpisodeLog.from_arrays([0, 1], [1.0, 1.0], [0.5, 0.5])
-    with pytest.raises(PolicyError, match="LinearPolicy needs states"):
+    with pytest.raises(PolicyError, match=r"LinearPolicy needs states"):
         LinearPolicy(np.zeros((3, 2)), np.zeros(2)).logged_log_probs(log)
-    with pytest.raises(PolicyError, match="no probabilities of policy 'other'"):
+    with pytest.raises(PolicyError, match=r"knows 1 actions, the log has 2 actions"):
+        SoftmaxPolicy([0.0]).logged_log_probs(log)
+    with pytest.raises(PolicyError, match=r"acts continuously, the log has 2 discrete"):
+        GaussianPolicy([0.0], [0.0]).logged_log_probs(log)
+    with pytest.raises(PolicyError, match=r"no probabilities of policy 'other'"):
         RecordedPolicy("other").logged_log_probs(log)
-    with pytest.raises(PolicyError, match="known only through the log"):
+    with pytest.raises(PolicyError, match=r"known only through the log"):
         RecordedPolicy("other").sample(jax.random.key(0))
-    with pytest.raises(PolicyError, match="do not form a distribution"):
+    with pytest.raises(PolicyError, match=r"do not form a distribution"):
         SoftmaxPolicy.from_probs([0.5, 0.6])
 
 
 def test_a_deterministic_policy_has_no_entropy() -> None:
     assert SoftmaxPolicy.from_probs([1.0, 0.0]).entropy() == 0.0
+
+
+def test_a_state_outside_the_table_is_undefined() -> None:
+    policy = TabularPolicy(np.zeros((2, 3)))
+    assert np.isnan(policy.log_prob(np.array([0]), np.array([5]))).all()
+
+
+def test_digests_tell_policies_apart() -> None:
+    assert SoftmaxPolicy([0.0, 1.0]).digest() == SoftmaxPolicy([0.0, 1.0]).digest()
+    assert SoftmaxPolicy([0.0, 1.0]).digest() != SoftmaxPolicy([0.0, 2.0]).digest()

@@ -39,5 +39,5 @@ def test_collected_rewards_and_actions_match_the_truth() -> None:
 
 
 def test_unknown_speed() -> None:
-    with pytest.raises(SettingsError, match="speed is 4"):
+    with pytest.raises(SettingsError, match=r"speed is 4"):
         Recommender.at_speed(4)

@@ -25,7 +25,9 @@ BEHAVIOR = np.array([[0.7, 0.3], [0.2, 0.8]])
 TARGET = np.array([[0.1, 0.9], [0.6, 0.4]])
 
 
-def _enumerated(mdp: SmallMDP) -> tuple[np.ndarray, EpisodeLog, list[list[tuple[int, int, float, float]]]]:
+def _enumerated(
+    mdp: SmallMDP,
+) -> tuple[np.ndarray, EpisodeLog, list[list[tuple[int, int, float, float]]]]:
     listed = list(mdp.trajectories(BEHAVIOR))
     probabilities = np.array([p for p, _ in listed])
     episodes = [episode for _, episode in listed]

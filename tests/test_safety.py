@@ -130,6 +130,21 @@ def test_wrong_propensities_are_kept() -> None:
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SUPPORT)
 
 
+def test_the_support_check_forgives_rounding_and_can_be_switched_off() -> None:
+    """Propensities with three digits pass; with every ratio exactly 1, ∞ standard errors are still off."""
+    log = _log(
+        200,
+        candidate=np.exp(np.asarray(GOOD.log_probs()))[_log().actions[:, 0]],
+        safe=np.full(200, 0.333),
+    )
+    assert _gate(log).verdict is Verdict.DEPLOY
+    off = ForecastSettings(10, basis=CosineBasis(1), support_z=np.inf)
+    assert safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), off).verdict is Verdict.DEPLOY
+    assert (
+        _gate(_recorded(1.0), off).verdict is Verdict.DEPLOY
+    )  # what the check is there to prevent
+
+
 def test_constant_rewards_are_no_evidence() -> None:
     log = EpisodeLog.from_arrays(
         np.zeros(50), np.full(50, 0.1), np.ones(50), recorded={"candidate": np.ones(50), "safe": np.ones(50)}
@@ -163,14 +178,14 @@ def test_a_policy_of_nan_is_kept() -> None:
 
 
 def test_training_episodes_are_refused() -> None:
-    with pytest.raises(SettingsError, match="given TrainingEpisodes"):
+    with pytest.raises(SettingsError, match=r"given TrainingEpisodes"):
         safety_test(GOOD, SAFE, TrainingEpisodes(_log()), SETTINGS)  # type: ignore[arg-type]
 
 
 def test_every_reason_has_a_sentence_and_only_one_deploys() -> None:
     for reason in Reason:
         assert reason.sentence.endswith(".")
-    assert Reason.BETTER == 0
+    assert [r for r in Reason if r.value == 0] == [Reason.BETTER]
 
 
 def test_the_record_repeats_to_the_bit() -> None:
@@ -185,6 +200,8 @@ def test_the_record_repeats_to_the_bit() -> None:
     assert record["data_hash"] == log.log.digest()
     assert record["versions"]["jax"] == jax.__version__
     assert record["seed"] == 11
+    assert record["policy_hashes"] == {"candidate": GOOD.digest(), "safe": SAFE.digest()}
+    assert record["forecast_episodes"] == [201, 210]
     other = safety_test(GOOD, SAFE, log, SETTINGS, seed=12)
     assert other.candidate.lower != first.candidate.lower
 

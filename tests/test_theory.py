@@ -49,9 +49,9 @@ def test_linear_in_the_number_of_episodes() -> None:
 
 
 def test_bad_arguments() -> None:
-    with pytest.raises(SettingsError, match="discount is 1"):
+    with pytest.raises(SettingsError, match=r"discount is 1"):
         lipschitz_bound(1, 0.1, 0.1, max_reward=1.0, discount=1.0)
-    with pytest.raises(SettingsError, match="negative"):
+    with pytest.raises(SettingsError, match=r"negative"):
         lipschitz_bound(1, -0.1, 0.1, max_reward=1.0, discount=0.5)
-    with pytest.raises(SettingsError, match="episodes is -1"):
+    with pytest.raises(SettingsError, match=r"episodes is -1"):
         lipschitz_bound(-1, 0.1, 0.1, max_reward=1.0, discount=0.5)

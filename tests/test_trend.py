@@ -15,7 +15,7 @@ from tidegate import (
     SettingsError,
 )
 from tidegate.basis import Basis, TimeAxis
-from tidegate.trend import fit_trend, trend_curve, trend_design
+from tidegate.trend import TrendDesign, fit_trend, trend_curve, trend_design
 
 from . import oracles
 
@@ -33,7 +33,7 @@ AXIS = TimeAxis(0.0, 128.0)
 Y = np.sin(TIMES / 20) + RNG.normal(size=80) * (0.1 + TIMES / 100)
 
 
-def _design(basis: Basis):  # type: ignore[no-untyped-def]
+def _design(basis: Basis) -> TrendDesign:
     return trend_design(basis, TIMES, np.ones(80, bool), FUTURE, AXIS)
 
 
@@ -76,9 +76,7 @@ def test_basis_formulas() -> None:
 @pytest.mark.parametrize("order", [0, 1, 3])
 def test_switched_off_columns_change_nothing(order: int) -> None:
     plain = fit_trend(_design(CosineBasis(order)), jnp.asarray(Y))
-    traced = jax.jit(
-        lambda n: fit_trend(_design(CosineBasis(n, columns=5)), jnp.asarray(Y))
-    )(order)
+    traced = jax.jit(lambda n: fit_trend(_design(CosineBasis(n, columns=5)), jnp.asarray(Y)))(order)
     assert float(traced.point) == pytest.approx(float(plain.point), rel=1e-12)
     assert float(traced.variance) == pytest.approx(float(plain.variance), rel=1e-12)
     assert int(traced.design.num_columns) == order + 1
@@ -117,9 +115,9 @@ def test_a_singular_design_is_seen() -> None:
 @pytest.mark.parametrize("order", [-1, 1.5])
 def test_bad_orders(order: int) -> None:
     for make in (CosineBasis, PolynomialBasis, lambda n: FourierBasis(n, 10.0)):
-        with pytest.raises(SettingsError, match="order of the basis"):
+        with pytest.raises(SettingsError, match=r"order of the basis"):
             make(order)
-    with pytest.raises(SettingsError, match="period"):
+    with pytest.raises(SettingsError, match=r"period"):
         FourierBasis(1, 0.0)
 
 

@@ -49,53 +49,69 @@ _STAGES = {
     "safety": ("safety_test",),
     "loop": ("SpinSettings", "SpinState", "spin_step"),
     "drivers": ("History", "LiveLoop", "simulate"),
+    "presets": ("paper_settings", "stationary_settings"),
     "theory": ("lipschitz_bound", "lipschitz_constant"),
 }
 _HOME = {name: stage for stage, names in _STAGES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_HOME)]  # noqa: PLE0604
+__all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
-    from .basis import ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis
-    from .bootstrap import (
-        ConfidenceInterval,
-        Mammen,
-        Rademacher,
-        Side,
-        Webb,
-        percentile_interval,
-        percentile_t_interval,
-    )
-    from .candidate import Objective, SearchSettings, search_candidate
-    from .door import Propensity
-    from .drivers import History, LiveLoop, simulate
-    from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_log
-    from .errors import LogError, PolicyError, SettingsError, TidegateError
-    from .loop import SpinSettings, SpinState, spin_step
-    from .performance import Forecast, ForecastSettings, forecast_performance
-    from .policies import (
-        GaussianPolicy,
-        LinearGaussianPolicy,
-        LinearPolicy,
-        MLPPolicy,
-        Policy,
-        RecordedPolicy,
-        SoftmaxPolicy,
-        TabularPolicy,
-        load_policy,
-        save_policy,
-    )
-    from .records import Decision
-    from .returns import (
-        effective_sample_size,
-        episode_ratios,
-        is_returns,
-        observed_returns,
-        pdis_returns,
-    )
-    from .safety import safety_test
-    from .theory import lipschitz_bound, lipschitz_constant
-    from .verdicts import Reason, Verdict
+    from .basis import ConstantBasis as ConstantBasis
+    from .basis import CosineBasis as CosineBasis
+    from .basis import FourierBasis as FourierBasis
+    from .basis import PolynomialBasis as PolynomialBasis
+    from .bootstrap import ConfidenceInterval as ConfidenceInterval
+    from .bootstrap import Mammen as Mammen
+    from .bootstrap import Rademacher as Rademacher
+    from .bootstrap import Side as Side
+    from .bootstrap import Webb as Webb
+    from .bootstrap import percentile_interval as percentile_interval
+    from .bootstrap import percentile_t_interval as percentile_t_interval
+    from .candidate import Objective as Objective
+    from .candidate import SearchSettings as SearchSettings
+    from .candidate import search_candidate as search_candidate
+    from .door import Propensity as Propensity
+    from .drivers import History as History
+    from .drivers import LiveLoop as LiveLoop
+    from .drivers import simulate as simulate
+    from .episodes import EpisodeLog as EpisodeLog
+    from .episodes import HeldOutEpisodes as HeldOutEpisodes
+    from .episodes import TrainingEpisodes as TrainingEpisodes
+    from .episodes import split_log as split_log
+    from .errors import LogError as LogError
+    from .errors import PolicyError as PolicyError
+    from .errors import SettingsError as SettingsError
+    from .errors import TidegateError as TidegateError
+    from .loop import SpinSettings as SpinSettings
+    from .loop import SpinState as SpinState
+    from .loop import spin_step as spin_step
+    from .performance import Forecast as Forecast
+    from .performance import ForecastSettings as ForecastSettings
+    from .performance import forecast_performance as forecast_performance
+    from .policies import GaussianPolicy as GaussianPolicy
+    from .policies import LinearGaussianPolicy as LinearGaussianPolicy
+    from .policies import LinearPolicy as LinearPolicy
+    from .policies import MLPPolicy as MLPPolicy
+    from .policies import Policy as Policy
+    from .policies import RecordedPolicy as RecordedPolicy
+    from .policies import SoftmaxPolicy as SoftmaxPolicy
+    from .policies import TabularPolicy as TabularPolicy
+    from .policies import load_policy as load_policy
+    from .policies import save_policy as save_policy
+    from .presets import paper_settings as paper_settings
+    from .presets import stationary_settings as stationary_settings
+    from .records import Decision as Decision
+    from .returns import effective_sample_size as effective_sample_size
+    from .returns import episode_ratios as episode_ratios
+    from .returns import is_returns as is_returns
+    from .returns import observed_returns as observed_returns
+    from .returns import pdis_returns as pdis_returns
+    from .safety import safety_test as safety_test
+    from .theory import lipschitz_bound as lipschitz_bound
+    from .theory import lipschitz_constant as lipschitz_constant
+    from .verdicts import Reason as Reason
+    from .verdicts import Verdict as Verdict
 
 
 def __getattr__(name: str) -> Any:

@@ -72,7 +72,8 @@ class CosineBasis(Basis):
         return jnp.arange(self.columns) <= self.order
 
     def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
-        waves = jnp.cos(jnp.pi * axis.normalise(times)[:, None] * jnp.arange(self.columns))
+        # cos(nθ) = Tₙ(cos θ): one cosine per episode instead of one per feature.
+        waves = _chebyshev(jnp.cos(jnp.pi * axis.normalise(times)), self.columns)
         return waves * self.active()
 
 
@@ -87,7 +88,9 @@ class FourierBasis(Basis):
 
     def __check_init__(self) -> None:
         if isinstance(self.period, int | float) and not self.period > 0:
-            raise SettingsError(f"period is {self.period}", expected="a positive number of episodes")
+            raise SettingsError(
+                f"period is {self.period}", expected="a positive number of episodes"
+            )
 
     @property
     def size(self) -> int:
@@ -112,11 +115,15 @@ class PolynomialBasis(Basis):
         return self.degree + 1
 
     def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
-        x = 2 * axis.normalise(times) - 1
-        columns = [jnp.ones_like(x), x]
-        for _ in range(2, self.size):
-            columns.append(2 * x * columns[-1] - columns[-2])
-        return jnp.stack(columns[: self.size], axis=1)
+        return _chebyshev(2 * axis.normalise(times) - 1, self.size)
+
+
+def _chebyshev(x: Float[Array, " n"], count: int) -> Float[Array, "n count"]:
+    """T₀(x) … T_{count−1}(x) by their recurrence."""
+    columns = [jnp.ones_like(x), x]
+    for _ in range(2, count):
+        columns.append(2 * x * columns[-1] - columns[-2])
+    return jnp.stack(columns[:count], axis=1)
 
 
 def _checked_order(order: Any) -> int:

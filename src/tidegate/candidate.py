@@ -10,15 +10,17 @@ import enum
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
 from .basis import TimeAxis
 from .bootstrap import (
-    GivenSigns,
+    GivenMultipliers,
     Multipliers,
     check_draws,
+    draw_at_rank,
     forecast_deviations,
     held,
     lower_rank,
@@ -31,6 +33,7 @@ from .errors import PolicyError, SettingsError
 from .performance import ForecastSettings, design_for, log_axis
 from .policies import ParametricPolicy
 from .precision import in_double
+from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
 
 
@@ -85,7 +88,7 @@ def begin_search(settings: SearchSettings, policy: ParametricPolicy) -> SearchSt
             f"{type(policy).__name__} has no parameters to search over.",
             expected="a softmax, tabular, linear, MLP or Gaussian policy",
         )
-    policy = jax.tree.map(jnp.asarray, policy)
+    policy = map_leaves(jnp.asarray, policy)
     return SearchState(policy, _adam(settings).init(policy))
 
 
@@ -121,9 +124,9 @@ def straight_through_bound(
     statistics = forecast_deviations if percentile else studentized_deviations
     rank = lower_rank if percentile else upper_rank
     values = jax.lax.stop_gradient(statistics(fit, multipliers))
-    selected = _draw_at_rank(values, rank(alpha, multipliers.num_draws))
+    selected = draw_at_rank(values, rank(alpha, multipliers.num_draws))
     row = multiplier_row(multipliers, selected, fit.residuals.size)
-    value = statistics(fit, GivenSigns(row[None]))[0]
+    value = statistics(fit, GivenMultipliers(row[None], multipliers.unit_square))[0]
     return fit.point + value if percentile else fit.point - value * jnp.sqrt(fit.variance)
 
 
@@ -152,19 +155,20 @@ def continue_search(
         )
         if settings.average_gradient:
             count = jnp.maximum(jnp.sum(jnp.asarray(log.present)), 1)
-            gradient = jax.tree.map(lambda g: g / count, gradient)
+            gradient = map_leaves(lambda g: g / count, gradient)
         if settings.natural_gradient:
             gradient = natural_gradient(current.policy, gradient, log, settings.fisher_damping)
         updates, moments = _adam(settings).update(gradient, current.moments)
-        policy = jax.tree.map(
+        policy = map_leaves(
             lambda p, u: p + (settings.learning_rate * u).astype(p.dtype), current.policy, updates
         )
         stepped = SearchState(policy, moments)
-        return jax.tree.map(
+        return map_leaves(
             lambda new, old: jnp.where(_all_finite(policy), new, old), stepped, current
         )
 
-    return jax.lax.fori_loop(0, settings.steps, ascend, state)
+    found: SearchState = jax.lax.fori_loop(0, settings.steps, ascend, state)
+    return found
 
 
 def natural_gradient(
@@ -178,10 +182,12 @@ def natural_gradient(
 
     def information(state: Array | None) -> Float[Array, "p p"]:
         def outputs(flat: Array) -> Array:
-            return unravel(flat).outputs(state)
+            policy_at: ParametricPolicy = unravel(flat)
+            return policy_at.outputs(state)
 
         jacobian = jax.jacrev(outputs)(parameters)
-        return jacobian.T @ policy.output_fisher(outputs(parameters)) @ jacobian
+        fisher: Array = jacobian.T @ policy.output_fisher(outputs(parameters)) @ jacobian
+        return fisher
 
     if log.states is None:
         fisher = information(None)
@@ -212,25 +218,23 @@ def search_candidate(
             expected="TrainingEpisodes, from split_log",
             remedy="A candidate that has seen the test episodes cannot be tested on them.",
         )
+    if not all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(start)):
+        raise PolicyError(
+            "the policy to start from has an infinite or undefined parameter.",
+            expected="a policy that gives every action some probability",
+            remedy="An action of probability zero has no gradient: start from a softer policy.",
+        )
     settings = settings or SearchSettings()
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = log_axis(forecasting, training.span or training.log.span)
     found = eqx.filter_jit(continue_search)(
         settings, forecasting, begin_search(settings, start), training, axis, multipliers
     )
-    return jax.tree.map(jax.device_get, found.policy)
+    return map_leaves(jax.device_get, found.policy)
 
 
 def _adam(settings: SearchSettings) -> optax.GradientTransformation:
     return optax.scale_by_adam(b1=0.9, b2=0.999, eps=settings.adam_epsilon)
-
-
-def _draw_at_rank(values: Float[Array, " b"], rank: int) -> Array:
-    """Which draw holds the rank-th smallest value, counted from the nearer end."""
-    from_top = values.size - rank + 1
-    if from_top < rank:
-        return jax.lax.top_k(values, from_top)[1][from_top - 1]
-    return jax.lax.top_k(-values, rank)[1][rank - 1]
 
 
 def _all_finite(policy: ParametricPolicy) -> Bool[Array, ""]:

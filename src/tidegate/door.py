@@ -302,7 +302,8 @@ def _steps(
             expected="steps that count up by one within an episode",
             remedy="Sort by episode and step, and drop episodes with missing or repeated steps.",
         )
-    return np.arange(values.size) - np.repeat(starts, lengths)
+    steps: npt.NDArray[np.int64] = np.arange(values.size) - np.repeat(starts, lengths)
+    return steps
 
 
 def _column(frame: Any, name: str) -> Values:

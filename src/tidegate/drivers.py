@@ -1,7 +1,7 @@
 """Two ways to drive `spin_step`: live, a window at a time, and scanned through a simulated world."""
 
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 import equinox as eqx
 import jax
@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .episodes import EpisodeLog, pad_steps, training_count
+from .episodes import ArrayLike, EpisodeLog, conform, grow, pad_steps, training_count
+from .errors import LogError, SettingsError
 from .loop import (
     SpinSettings,
     SpinState,
@@ -20,10 +21,11 @@ from .loop import (
     spin_step,
     state_axis,
 )
-from .policies import ParametricPolicy, Policy
+from .policies import ParametricPolicy
 from .precision import in_double
 from .records import Decision
 from .safety import decision_record
+from .trees import map_leaves, replace_at
 
 INITIAL_CAPACITY = 256
 
@@ -45,6 +47,10 @@ class LiveLoop:
         seed: int = 0,
         capacity: int = INITIAL_CAPACITY,
     ) -> None:
+        if not settings.test_candidates:
+            raise SettingsError(
+                "a live loop tests every candidate", expected="test_candidates=True"
+            )
         self.settings, self.safe_policy, self.seed = settings, safe_policy, seed
         self.capacity = capacity
         self.state: SpinState | None = None
@@ -55,8 +61,7 @@ class LiveLoop:
     def policy(self) -> ParametricPolicy:
         """The policy to run until the next call of `step`."""
         chosen = self.safe_policy if self.state is None else self.state.policy
-        plain: ParametricPolicy = jax.tree.map(np.asarray, chosen)
-        return plain
+        return map_leaves(np.asarray, chosen)
 
     @in_double
     def observe(self, window: EpisodeLog) -> None:
@@ -68,7 +73,8 @@ class LiveLoop:
     def step(self, window: EpisodeLog) -> Decision:
         """Take in the episodes that `policy` just produced, and decide."""
         state, window = self._prepared(window)
-        self.state, outcome = _jit_step(self.settings, state, window, self._next_key())
+        key, sign_key = jax.random.split(self._next_key())
+        self.state, outcome = _jit_step(self.settings, state, window, key, sign_key)
         return decision_record(
             self.settings.forecast,
             self.state.search.policy,
@@ -83,10 +89,11 @@ class LiveLoop:
     def save(self, path: str | Path) -> None:
         """Write the state between two windows."""
         if self.state is None:
-            raise ValueError("there is nothing to save before the first window")
-        log = self.state.training.log
-        header = np.array([self.windows, self.seed, log.capacity, self.state.held_out.log.capacity])
-        eqx.tree_serialise_leaves(path, (header, self.state))
+            raise SettingsError("there is nothing to save before the first window")
+        train, held_out = self.state.training.log, self.state.held_out.log
+        header = [self.windows, self.seed, train.capacity, held_out.capacity, train.mask.shape[1]]
+        with Path(path).open("wb") as file:
+            eqx.tree_serialise_leaves(file, (np.array(header), self.state))
 
     @classmethod
     @in_double
@@ -97,20 +104,32 @@ class LiveLoop:
         safe_policy: ParametricPolicy,
         window: EpisodeLog,
     ) -> Self:
-        """Go on from a saved state; `window` shows the shape of an episode, as in `step`."""
+        """Go on from a saved state; `window` shows what an episode holds, as in `step`."""
         with Path(path).open("rb") as file:
-            windows, seed, train, held_out = (int(v) for v in np.load(file))
-        loop = cls(settings, safe_policy, seed=seed)
-        like = initial_state(settings, safe_policy, window, 1)
-        like = make_room(like, train, held_out)
-        _, loop.state = eqx.tree_deserialise_leaves(path, (np.zeros(4, int), like))
+            windows, seed, train, held_out, steps = (int(value) for value in np.load(file))
+            file.seek(0)
+            loop = cls(settings, safe_policy, seed=seed)
+            like = initial_state(settings, safe_policy, pad_steps(window, steps), 1)
+            like = replace_at(
+                lambda s: (s.training.log, s.held_out.log),
+                like,
+                (grow(like.training.log, train), grow(like.held_out.log, held_out)),
+            )
+            _, loop.state = eqx.tree_deserialise_leaves(file, (np.zeros(5, int), like))
         loop.windows = windows
         return loop
 
     def _prepared(self, window: EpisodeLog) -> tuple[SpinState, EpisodeLog]:
         if self.state is None:
             self.state = initial_state(self.settings, self.safe_policy, window, self.capacity)
-        window = pad_steps(window, self.state.training.log.mask.shape[1])
+        remembered = self.state.training.log
+        window = conform(window, remembered)
+        if window.span[0] <= float(self.state.last_episode):
+            raise LogError(
+                f"the window starts at episode {window.span[0]:g}.",
+                expected=f"episodes after {float(self.state.last_episode):g}, the last one seen",
+                remedy="Pass each window once, in order.",
+            )
         train = training_count(window.capacity, self.settings.train_fraction)
         return make_room(
             self.state,
@@ -131,11 +150,11 @@ class World(Protocol):
     def safe_policy(self) -> ParametricPolicy: ...
 
     def collect(
-        self, policy: Policy, episode_numbers: Float[Array, " n"], key: PRNGKeyArray
+        self, policy: Any, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
     ) -> EpisodeLog: ...
 
     def performance(
-        self, policy: Policy, episode_numbers: Float[Array, " n"]
+        self, policy: Any, episode_numbers: Float[ArrayLike, " n"]
     ) -> Float[Array, " n"]: ...
 
 
@@ -168,14 +187,16 @@ def simulate(
     world: World,
     settings: SpinSettings,
     key: PRNGKeyArray,
+    sign_key: PRNGKeyArray,
     *,
     num_episodes: int,
     window: int,
     warmup: int = 20,
     capacity: int = INITIAL_CAPACITY,
 ) -> History:
-    """A whole run as a pure function of its key: jit it, vmap it, map it.
+    """A whole run as a pure function of its keys: jit it, vmap it, map it.
 
+    `key` drives the world and the splits, `sign_key` the bootstrap; runs may share the latter.
     `warmup` episodes of the safe policy are observed; then windows are executed one after another,
     with one search and one test after each. Capacity doubles in static stages as the log grows.
     """
@@ -189,11 +210,11 @@ def simulate(
         state = make_room(state, train, held_out)
 
         def turn(state: SpinState, index: Array) -> tuple[SpinState, History]:
-            return _turn(world, settings, state, index, key, window, warmup)
+            return _turn(world, settings, state, index, (key, sign_key), window, warmup)
 
         state, history = jax.lax.scan(turn, state, jnp.arange(start, stop))
         histories.append(history)
-    return jax.tree.map(lambda *parts: jnp.concatenate(parts), *histories)
+    return map_leaves(lambda *parts: jnp.concatenate(parts), *histories)
 
 
 def _turn(
@@ -201,22 +222,23 @@ def _turn(
     settings: SpinSettings,
     state: SpinState,
     index: Array,
-    key: PRNGKeyArray,
+    keys: tuple[PRNGKeyArray, PRNGKeyArray],
     window: int,
     warmup: int,
 ) -> tuple[SpinState, History]:
-    collect_key, step_key = jax.random.split(jax.random.fold_in(key, index))
+    key, sign_key = (jax.random.fold_in(one, index) for one in keys)
+    collect_key, step_key = jax.random.split(key)
     numbers = _numbers(warmup + index * window, window)
     policy, deployed = state.policy, state.deployed
     episodes = world.collect(policy, numbers, collect_key)
-    state, outcome = spin_step(settings, state, episodes, step_key)
+    state, outcome = spin_step(settings, state, episodes, step_key, sign_key)
     return state, History(
         deployed=deployed,
         performance=jnp.mean(world.performance(policy, numbers)),
         safe_performance=jnp.mean(world.performance(world.safe_policy, numbers)),
         reason=outcome.reason,
-        candidate_lower=outcome.candidate_bound.lower,
-        safe_upper=outcome.safe_bound.upper,
+        candidate_lower=outcome.candidate_interval.lower,
+        safe_upper=outcome.safe_interval.upper,
     )
 
 

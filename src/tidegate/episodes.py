@@ -4,6 +4,7 @@ An `EpisodeLog` may hold spare rows. A row whose first step is masked out is no 
 zero everywhere, so arrays of fixed capacity can be compiled once and filled as data arrives.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self, TypeAlias
@@ -16,6 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
+from .trees import map_leaves
 
 ArrayLike: TypeAlias = Array | np.ndarray[Any, Any]
 
@@ -107,7 +109,7 @@ class EpisodeLog(eqx.Module):
 
     def take(self, rows: Any) -> "EpisodeLog":
         """The episodes in these rows."""
-        return jax.tree.map(lambda leaf: leaf[rows], self)
+        return map_leaves(lambda leaf: leaf[rows], self)
 
     def digest(self) -> str:
         """SHA-256 of the episodes, the same whatever the capacity."""
@@ -172,7 +174,7 @@ def training_count(num_episodes: int, train_fraction: float) -> int:
 
 def empty_like(window: EpisodeLog, capacity: int) -> EpisodeLog:
     """A log of spare rows with the window's shapes."""
-    return jax.tree.map(
+    return map_leaves(
         lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window
     )
 
@@ -182,14 +184,14 @@ def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
     if capacity < log.capacity:
         raise LogError(f"cannot shrink a log of capacity {log.capacity} to {capacity}")
     spare = empty_like(log, capacity - log.capacity)
-    return jax.tree.map(lambda a, b: jnp.concatenate([jnp.asarray(a), b]), log, spare)
+    return map_leaves(lambda a, b: jnp.concatenate([jnp.asarray(a), b]), log, spare)
 
 
 def insert(log: EpisodeLog, episodes: EpisodeLog, row: Any) -> EpisodeLog:
     """Write `episodes` into the spare rows that start at `row`."""
     if episodes.capacity == 0:
         return log
-    return jax.tree.map(
+    return map_leaves(
         lambda into, new: jax.lax.dynamic_update_slice_in_dim(
             into, jnp.asarray(new, into.dtype), row, axis=0
         ),
@@ -209,15 +211,30 @@ def pad_steps(log: EpisodeLog, num_steps: int) -> EpisodeLog:
         )
     if spare == 0:
         return log
-    times = log.episode_numbers
 
     def pad(leaf: Any) -> Any:
+        if leaf.ndim == 1:  # episode numbers have no steps
+            return leaf
         return jnp.pad(jnp.asarray(leaf), ((0, 0), (0, spare), *[(0, 0)] * (leaf.ndim - 2)))
 
-    rest = eqx.tree_at(lambda one: one.episode_numbers, log, replace=None)
-    return eqx.tree_at(
-        lambda one: one.episode_numbers,
-        jax.tree.map(pad, rest),
-        replace=times,
-        is_leaf=lambda leaf: leaf is None,
-    )
+    return map_leaves(pad, log)
+
+
+def conform(window: EpisodeLog, log: EpisodeLog) -> EpisodeLog:
+    """The window with the log's number of steps and actions, or an error that names the difference."""
+    for name in ("states", "recorded", "num_actions"):
+        mine, theirs = getattr(window, name), getattr(log, name)
+        if (mine is None) != (theirs is None) or (name == "recorded" and set(mine) != set(theirs)):
+            raise LogError(
+                f"the window's {name} are unlike those of earlier windows.",
+                remedy="Build every window in the same way.",
+            )
+    if window.num_actions is not None and log.num_actions is not None:
+        if window.num_actions > log.num_actions:
+            raise LogError(
+                f"the window has {window.num_actions} actions.",
+                expected=f"at most {log.num_actions}, as in the first window",
+                remedy="Pass num_actions=… when you build a window.",
+            )
+        window = dataclasses.replace(window, num_actions=log.num_actions)
+    return pad_steps(window, log.mask.shape[1])

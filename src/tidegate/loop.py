@@ -22,9 +22,11 @@ from .episodes import (
     split_window,
     training_count,
 )
+from .errors import SettingsError
 from .performance import ForecastSettings
 from .policies import ParametricPolicy
 from .safety import Comparison, compare_policies
+from .trees import map_leaves, replace_at
 
 
 class SpinSettings(eqx.Module):
@@ -40,6 +42,13 @@ class SpinSettings(eqx.Module):
     train_fraction: float = eqx.field(static=True, default=0.5)
     warm_start: bool = eqx.field(static=True, default=True)
     test_candidates: bool = eqx.field(static=True, default=True)
+
+    def __check_init__(self) -> None:
+        if self.forecast.exact:
+            raise SettingsError(
+                "a loop cannot enumerate all sign vectors of a growing log",
+                expected="exact=False",
+            )
 
 
 class SpinState(eqx.Module):
@@ -59,17 +68,18 @@ class SpinState(eqx.Module):
     @property
     def policy(self) -> ParametricPolicy:
         """The policy in force: the candidate that passed its test, or the safe one."""
-        chosen: ParametricPolicy = jax.tree.map(
-            lambda new, old: jnp.where(self.deployed, new, old), self.search.policy, self.safe_policy
+        return map_leaves(
+            lambda new, old: jnp.where(self.deployed, new, old),
+            self.search.policy,
+            self.safe_policy,
         )
-        return chosen
 
 
 def initial_state(
     settings: SpinSettings, safe_policy: ParametricPolicy, window: EpisodeLog, capacity: int
 ) -> SpinState:
     """No episodes yet, room for `capacity` in each split; `window` only shows the shapes."""
-    safe_policy = jax.tree.map(jnp.asarray, safe_policy)
+    safe_policy = map_leaves(jnp.asarray, safe_policy)
     # Two empty logs, not one: donated or updated buffers must not be shared.
     return SpinState(
         training=TrainingEpisodes(empty_like(window, capacity)),
@@ -96,7 +106,7 @@ def observe(
     overflow = (num_train > state.training.log.capacity) | (
         num_held_out > state.held_out.log.capacity
     )
-    return eqx.tree_at(
+    return replace_at(
         lambda s: (
             s.training.log, s.held_out.log, s.num_train, s.num_held_out, s.first_episode,
             s.last_episode, s.overflowed,
@@ -115,11 +125,19 @@ def observe(
 
 
 def spin_step(
-    settings: SpinSettings, state: SpinState, window: EpisodeLog, key: PRNGKeyArray
+    settings: SpinSettings,
+    state: SpinState,
+    window: EpisodeLog,
+    key: PRNGKeyArray,
+    sign_key: PRNGKeyArray,
 ) -> tuple[SpinState, Comparison]:
-    """Take in a window of episodes; search, test, and decide which policy runs the next one."""
-    split_key, search_key, test_key = jax.random.split(key, 3)
-    state = observe(settings, state, window, split_key)
+    """Take in a window of episodes; search, test, and decide which policy runs the next one.
+
+    `key` splits the window; `sign_key` draws the bootstrap's multipliers. A sweep that maps over runs
+    but not over `sign_key` shares the multipliers, and its products with them become matrix products.
+    """
+    search_key, test_key = jax.random.split(sign_key)
+    state = observe(settings, state, window, key)
     axis = state_axis(settings, state)
     start = (
         state.search if settings.warm_start else begin_search(settings.search, state.safe_policy)
@@ -143,7 +161,7 @@ def spin_step(
         log_full=state.overflowed,
     )
     deployed = outcome.deploys if settings.test_candidates else jnp.ones((), bool)
-    return eqx.tree_at(lambda s: (s.search, s.deployed), state, (found, deployed)), outcome
+    return replace_at(lambda s: (s.search, s.deployed), state, (found, deployed)), outcome
 
 
 def state_axis(settings: SpinSettings, state: SpinState) -> TimeAxis:
@@ -155,7 +173,7 @@ def state_axis(settings: SpinSettings, state: SpinState) -> TimeAxis:
 
 def make_room(state: SpinState, needed_train: int, needed_held_out: int) -> SpinState:
     """Double the capacity of each split until it holds what is needed."""
-    return eqx.tree_at(
+    return replace_at(
         lambda s: (s.training.log, s.held_out.log),
         state,
         (_doubled(state.training.log, needed_train), _doubled(state.held_out.log, needed_held_out)),

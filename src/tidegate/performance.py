@@ -2,14 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Array, Float
 
 from .basis import Basis, CosineBasis, TimeAxis
 from .bootstrap import (
@@ -116,7 +114,7 @@ def forecast_performance(
     axis = log_axis(settings, log.span)
     multipliers = draw_multipliers(settings, log, seed)
     fit, interval = _forecast(settings, policy, log, axis, multipliers, side)
-    return describe_forecast(settings, policy, log, axis, fit, interval, settings.alpha, side)
+    return describe_forecast(settings, policy, log, axis, fit, interval, side)
 
 
 def draw_multipliers(settings: ForecastSettings, log: EpisodeLog, seed: int) -> Multipliers:
@@ -152,8 +150,7 @@ def describe_forecast(
     axis: TimeAxis,
     fit: TrendFit,
     interval: ConfidenceInterval,
-    alpha: float,
-    side: Side,
+    side: Side = Side.BOTH,
 ) -> Forecast:
     """Turn arrays into the record a user reads."""
     present = np.asarray(log.present)
@@ -165,7 +162,7 @@ def describe_forecast(
         lower=float(interval.lower),
         upper=float(interval.upper),
         standard_error=float(jnp.sqrt(fit.variance)),
-        alpha=alpha,
+        alpha=settings.alpha,
         side=side,
         num_episodes=int(present.sum()),
         effective_sample_size=float(effective_sample_size(episode_ratios(policy, log))),

@@ -5,6 +5,8 @@ A policy without state ignores `states`. `outputs` are the parameters of the act
 """
 
 import abc
+import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any, Self
@@ -44,6 +46,12 @@ class Policy(eqx.Module):
         """Log-probability (or log-density) of each logged action under this policy."""
         return jnp.broadcast_to(self.log_prob(log.actions, log.states), log.mask.shape)
 
+    def digest(self) -> str:
+        """SHA-256 of the policy's class, fields and parameters."""
+        content = {name: _encode(value) for name, value in vars(self).items()}
+        text = json.dumps([type(self).__name__, content], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
 
 class ParametricPolicy(Policy):
     """A policy whose action distribution is a differentiable function of its leaves."""
@@ -78,6 +86,18 @@ class DiscretePolicy(ParametricPolicy):
         # An action of probability zero adds nothing: 0 · log 0 = 0.
         return -jnp.sum(jnp.where(jnp.isneginf(log_probs), 0.0, jnp.exp(log_probs) * log_probs), -1)
 
+    def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
+        known = jax.eval_shape(lambda: self.outputs(log.states)).shape[-1]
+        if log.num_actions is None or log.num_actions > known:
+            found = (
+                "continuous actions" if log.num_actions is None else f"{log.num_actions} actions"
+            )
+            raise PolicyError(
+                f"the policy knows {known} actions, the log has {found}.",
+                remedy="Use a policy over all actions of the log.",
+            )
+        return super().logged_log_probs(log)
+
     def output_fisher(self, outputs: Float[Array, " p"]) -> Float[Array, "p p"]:
         probs = jax.nn.softmax(outputs)
         return jnp.diag(probs) - jnp.outer(probs, probs)
@@ -86,7 +106,10 @@ class DiscretePolicy(ParametricPolicy):
 class SoftmaxPolicy(DiscretePolicy):
     """One distribution, whatever the state."""
 
-    logits: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+    logits: Float[ArrayLike, " a"]
+
+    def __init__(self, logits: Any) -> None:
+        self.logits = _parameter(logits)
 
     @classmethod
     def from_probs(cls, probs: Any) -> Self:
@@ -104,17 +127,26 @@ class SoftmaxPolicy(DiscretePolicy):
 class TabularPolicy(DiscretePolicy):
     """One row of logits per state; states are integers."""
 
-    table: Float[ArrayLike, "s a"] = eqx.field(converter=_parameter)
+    table: Float[ArrayLike, "s a"]
+
+    def __init__(self, table: Any) -> None:
+        self.table = _parameter(table)
 
     def outputs(self, states: Any = None) -> Float[Array, "... a"]:
-        return jnp.asarray(self.table)[_states(self, states)]
+        rows = _states(self, states)
+        # A state outside the table is undefined, not the last one: NaN keeps the gate shut.
+        return jnp.asarray(self.table).at[rows].get(mode="fill", fill_value=jnp.nan)
 
 
 class LinearPolicy(DiscretePolicy):
     """Logits linear in the state's features."""
 
-    weights: Float[ArrayLike, "f a"] = eqx.field(converter=_parameter)
-    bias: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+    weights: Float[ArrayLike, "f a"]
+    bias: Float[ArrayLike, " a"]
+
+    def __init__(self, weights: Any, bias: Any) -> None:
+        self.weights = _parameter(weights)
+        self.bias = _parameter(bias)
 
     def outputs(self, states: Any = None) -> Float[Array, "... a"]:
         return _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
@@ -123,7 +155,10 @@ class LinearPolicy(DiscretePolicy):
 class MLPPolicy(DiscretePolicy):
     """Logits from a tanh network over the state's features; layers are (weights, bias) pairs."""
 
-    layers: tuple[tuple[ArrayLike, ArrayLike], ...] = eqx.field(converter=_layers)
+    layers: tuple[tuple[ArrayLike, ArrayLike], ...]
+
+    def __init__(self, layers: Any) -> None:
+        self.layers = _layers(layers)
 
     @classmethod
     def init(cls, sizes: tuple[int, ...], *, seed: int = 0) -> Self:
@@ -131,7 +166,7 @@ class MLPPolicy(DiscretePolicy):
         rng = np.random.default_rng(seed)
         hidden = [
             (rng.normal(0.0, fan_in**-0.5, (fan_in, fan_out)), np.zeros(fan_out))
-            for fan_in, fan_out in zip(sizes[:-2], sizes[1:-1], strict=True)
+            for fan_in, fan_out in itertools.pairwise(sizes[:-1])
         ]
         return cls([*hidden, (np.zeros(sizes[-2:]), np.zeros(sizes[-1]))])
 
@@ -145,6 +180,14 @@ class MLPPolicy(DiscretePolicy):
 
 class ContinuousPolicy(ParametricPolicy):
     """Independent normal distributions; outputs are the means, then the log standard deviations."""
+
+    def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
+        if log.num_actions is not None:
+            raise PolicyError(
+                f"the policy acts continuously, the log has {log.num_actions} discrete actions.",
+                remedy="Build the log with propensity=Propensity.LOG_DENSITY.",
+            )
+        return super().logged_log_probs(log)
 
     def _moments(self, states: Any) -> tuple[Float[Array, "... a"], Float[Array, "... a"]]:
         mean, log_std = jnp.split(self.outputs(states), 2, axis=-1)
@@ -171,8 +214,12 @@ class ContinuousPolicy(ParametricPolicy):
 class GaussianPolicy(ContinuousPolicy):
     """One normal distribution per action coordinate, whatever the state."""
 
-    mean: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
-    log_std: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+    mean: Float[ArrayLike, " a"]
+    log_std: Float[ArrayLike, " a"]
+
+    def __init__(self, mean: Any, log_std: Any) -> None:
+        self.mean = _parameter(mean)
+        self.log_std = _parameter(log_std)
 
     def outputs(self, states: Any = None) -> Float[Array, " p"]:
         return jnp.concatenate([jnp.asarray(self.mean), jnp.asarray(self.log_std)])
@@ -181,9 +228,14 @@ class GaussianPolicy(ContinuousPolicy):
 class LinearGaussianPolicy(ContinuousPolicy):
     """Means linear in the state's features, constant standard deviations."""
 
-    weights: Float[ArrayLike, "f a"] = eqx.field(converter=_parameter)
-    bias: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
-    log_std: Float[ArrayLike, " a"] = eqx.field(converter=_parameter)
+    weights: Float[ArrayLike, "f a"]
+    bias: Float[ArrayLike, " a"]
+    log_std: Float[ArrayLike, " a"]
+
+    def __init__(self, weights: Any, bias: Any, log_std: Any) -> None:
+        self.weights = _parameter(weights)
+        self.bias = _parameter(bias)
+        self.log_std = _parameter(log_std)
 
     def outputs(self, states: Any = None) -> Float[Array, "... p"]:
         mean = _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)

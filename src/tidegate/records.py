@@ -24,6 +24,7 @@ class Decision:
     settings: dict[str, Any]
     seed: int
     data_hash: str
+    policy_hashes: dict[str, str]
     versions: dict[str, str]
 
     def __str__(self) -> str:
@@ -39,6 +40,7 @@ class Decision:
 
     def to_json(self) -> str:
         """The record as JSON, without the arrays that only pictures need."""
+        first, last = (float(self.safe.forecast_times[i]) for i in (0, -1))
         return json.dumps(
             {
                 "verdict": self.verdict.name,
@@ -49,6 +51,8 @@ class Decision:
                 "settings": self.settings,
                 "seed": self.seed,
                 "data_hash": self.data_hash,
+                "policy_hashes": self.policy_hashes,
+                "forecast_episodes": [first, last],
                 "versions": self.versions,
             },
             indent=1,

@@ -10,7 +10,7 @@ from typing import TypeAlias
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from .episodes import EpisodeLog
+from .episodes import ArrayLike, EpisodeLog
 from .policies import Policy
 
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]
@@ -56,8 +56,9 @@ def observed_sum(log: EpisodeLog, weights: Float[Array, "#n t"]) -> Float[Array,
     return jnp.sum(jnp.where(log.mask, weights * log.rewards, 0.0), axis=1)
 
 
-def effective_sample_size(ratios: Float[Array, " n"]) -> Float[Array, ""]:
+def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
     """(Σ w)² / Σ w² (Kong, 1992): how many on-policy episodes these weighted ones are worth."""
+    ratios = jnp.asarray(ratios)
     peak = jnp.max(ratios)
     scaled = jnp.where(peak > 0, ratios / peak, 0.0)
     squares = jnp.sum(scaled**2)

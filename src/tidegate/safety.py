@@ -1,8 +1,11 @@
 """The safety test: DEPLOY only by a positive comparison of finite numbers, else KEEP, with the reason."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .basis import TimeAxis
@@ -15,14 +18,16 @@ from .performance import (
     design_for,
     draw_multipliers,
     log_axis,
-    policy_trend,
 )
 from .policies import Policy
 from .precision import in_double
 from .records import Decision, describe_settings, versions
 from .returns import stopped_ratios
-from .trend import TrendDesign, TrendFit
+from .trees import map_leaves
+from .trend import TrendDesign, TrendFit, fit_trend
 from .verdicts import MIN_EPISODES, Reason, Verdict
+
+RATIO_TOLERANCE = 0.01
 
 
 class Comparison(eqx.Module):
@@ -30,8 +35,8 @@ class Comparison(eqx.Module):
 
     candidate: TrendFit
     safe: TrendFit
-    candidate_bound: ConfidenceInterval
-    safe_bound: ConfidenceInterval
+    candidate_interval: ConfidenceInterval
+    safe_interval: ConfidenceInterval
     reason: Int[Array, ""]
 
     @property
@@ -49,25 +54,30 @@ def compare_policies(
     *,
     log_full: Bool[Array, ""] | bool = False,
 ) -> Comparison:
-    """One-sided bounds at α/2 each on the same held-out episodes."""
+    """The candidate's lower against the safe policy's upper bound, each at α/2, on the same episodes."""
     log = held_out.log
     design = design_for(settings, log, axis)
-    fits = [policy_trend(settings, policy, log, design) for policy in (candidate, safe)]
-    half = settings.alpha / 2
-    lower = settings.interval(fits[0], multipliers, half, Side.LOWER)
-    upper = settings.interval(fits[1], multipliers, half, Side.UPPER)
-    ratios = [stopped_ratios(policy, log, settings.discount) for policy in (candidate, safe)]
+    policies = (candidate, safe)
+
+    def bounded(returns: Float[Array, " n"]) -> tuple[TrendFit, ConfidenceInterval]:
+        fit = fit_trend(design, returns)
+        return fit, settings.interval(fit, multipliers, settings.alpha, Side.BOTH)
+
+    # One vmap over both policies, so that the multipliers are made once.
+    returns = jnp.stack([settings.estimator(policy, log, settings.discount) for policy in policies])
+    fits, intervals = jax.vmap(bounded)(returns)
+    ratios = jnp.stack([stopped_ratios(policy, log, settings.discount) for policy in policies])
+    lower, upper = intervals.lower[0], intervals.upper[1]
     doubts = {
         **_design_doubts(design),
         Reason.LOG_FULL: jnp.asarray(log_full),
-        Reason.SUPPORT: ~(
-            _mean_is_one(ratios[0], design, settings) & _mean_is_one(ratios[1], design, settings)
-        ),
-        Reason.NO_VARIATION: ~(_varies(fits[0]) & _varies(fits[1])),
-        Reason.NOT_FINITE: ~(jnp.isfinite(lower.lower) & jnp.isfinite(upper.upper)),
-        Reason.NOT_BETTER: ~(lower.lower > upper.upper),
+        Reason.SUPPORT: ~jnp.all(jax.vmap(_mean_is_one, (0, None, None))(ratios, design, settings)),
+        Reason.NO_VARIATION: ~jnp.all(jax.vmap(_varies)(fits)),
+        Reason.NOT_FINITE: ~(jnp.isfinite(lower) & jnp.isfinite(upper)),
+        Reason.NOT_BETTER: ~(lower > upper),
     }
-    return Comparison(fits[0], fits[1], lower, upper, _first_doubt(doubts))
+    first, second = (map_leaves(lambda leaf, i=i: leaf[i], (fits, intervals)) for i in (0, 1))
+    return Comparison(first[0], second[0], first[1], second[1], _first_doubt(doubts))
 
 
 def _first_doubt(doubts: dict[Reason, Bool[Array, ""]]) -> Int[Array, ""]:
@@ -82,7 +92,7 @@ def _first_doubt(doubts: dict[Reason, Bool[Array, ""]]) -> Int[Array, ""]:
 
 def _design_doubts(design: TrendDesign) -> dict[Reason, Bool[Array, ""]]:
     count = jnp.sum(design.present)
-    tolerance = jnp.sqrt(jnp.finfo(design.conditioning.dtype).eps)
+    tolerance = np.sqrt(_epsilon(design.conditioning))
     return {
         Reason.NO_EPISODES: count < 1,
         Reason.TOO_FEW_EPISODES: count < jnp.maximum(MIN_EPISODES, 2 * design.num_columns),
@@ -93,17 +103,25 @@ def _design_doubts(design: TrendDesign) -> dict[Reason, Bool[Array, ""]]:
 def _mean_is_one(
     ratios: Float[Array, " n"], design: TrendDesign, settings: ForecastSettings
 ) -> Bool[Array, ""]:
-    """Ratios average to 1 if the log supports the policy and its propensities are right."""
+    """Ratios average to 1 if the log supports the policy and its propensities are right.
+
+    One per cent is forgiven: propensities are logged with a few digits.
+    """
+    if math.isinf(settings.support_z):
+        return jnp.ones((), bool)
     count = jnp.maximum(jnp.sum(design.present), 1)
     mean = jnp.sum(ratios) / count
     spread = jnp.sqrt(jnp.sum(jnp.where(design.present, (ratios - mean) ** 2, 0.0))) / count
-    rounding = 1e3 * jnp.finfo(ratios.dtype).eps
-    return jnp.abs(mean - 1) <= settings.support_z * spread + rounding
+    return jnp.abs(mean - 1) <= settings.support_z * spread + RATIO_TOLERANCE
 
 
 def _varies(fit: TrendFit) -> Bool[Array, ""]:
     scale = jnp.max(jnp.abs(fit.returns) * jnp.abs(fit.design.forecast_weights))
-    return fit.variance > (1e3 * jnp.finfo(fit.variance.dtype).eps * scale) ** 2
+    return fit.variance > (1e3 * _epsilon(fit.variance) * scale) ** 2
+
+
+def _epsilon(values: Array) -> float:
+    return float(np.finfo(values.dtype).eps)
 
 
 @in_double
@@ -147,20 +165,17 @@ def decision_record(
 ) -> Decision:
     """The arrays of a comparison as the record a user keeps."""
     reason = Reason(int(outcome.reason))
-    half = settings.alpha / 2
     log = held_out.log
     return Decision(
         verdict=Verdict.DEPLOY if reason is Reason.BETTER else Verdict.KEEP,
         reason=reason,
         candidate=describe_forecast(
-            settings, candidate, log, axis, outcome.candidate, outcome.candidate_bound, half,
-            Side.LOWER,
+            settings, candidate, log, axis, outcome.candidate, outcome.candidate_interval
         ),
-        safe=describe_forecast(
-            settings, safe, log, axis, outcome.safe, outcome.safe_bound, half, Side.UPPER
-        ),
+        safe=describe_forecast(settings, safe, log, axis, outcome.safe, outcome.safe_interval),
         settings=describe_settings(settings),
         seed=seed,
         data_hash=log.digest(),
+        policy_hashes={"candidate": candidate.digest(), "safe": safe.digest()},
         versions=versions(),
-    )  # fmt: skip
+    )

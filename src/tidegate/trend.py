@@ -20,7 +20,7 @@ from .basis import Basis, TimeAxis
 class TrendDesign(eqx.Module):
     """What the times alone determine."""
 
-    orthonormal: Float[Array, "n d"]
+    orthonormal: Float[Array, "d n"]  # Qᵀ: a row per time feature, so that sums run along memory
     factor: Float[Array, "d d"]
     horizon: Float[Array, " d"]
     present: Bool[Array, " n"]
@@ -30,7 +30,7 @@ class TrendDesign(eqx.Module):
     @property
     def forecast_weights(self) -> Float[Array, " n"]:
         """a: the forecast is Σ aᵢ Yᵢ."""
-        return self.orthonormal @ self.horizon
+        return self.horizon @ self.orthonormal
 
 
 class TrendFit(eqx.Module):
@@ -49,7 +49,7 @@ def trend_design(
 ) -> TrendDesign:
     """Orthonormalise the design matrix (Cholesky QR, twice: Yamamoto et al., 2015)."""
     present = jnp.asarray(present)
-    features = jnp.where(present[:, None], basis.design_matrix(times, axis), 0.0)
+    features = jnp.where(present, basis.design_matrix(times, axis).T, 0.0)
     unused = jnp.diag((~basis.active()).astype(features.dtype))
     once, first_factor = _orthonormalise(features, unused)
     twice, correction = _orthonormalise(once, unused)
@@ -69,8 +69,8 @@ def trend_design(
 def fit_trend(design: TrendDesign, returns: Float[Array, " n"]) -> TrendFit:
     """Least squares of the returns on the design."""
     present = jnp.where(design.present, returns, 0.0)
-    coordinates = design.orthonormal.T @ present
-    residuals = present - design.orthonormal @ coordinates
+    coordinates = design.orthonormal @ present
+    residuals = present - coordinates @ design.orthonormal
     residuals = jnp.where(design.present, residuals, 0.0)
     weights = design.forecast_weights
     return TrendFit(
@@ -83,18 +83,18 @@ def fit_trend(design: TrendDesign, returns: Float[Array, " n"]) -> TrendFit:
     )
 
 
-def trend_curve(
-    fit: TrendFit, basis: Basis, axis: TimeAxis, times: Any
-) -> Float[Array, " m"]:
+def trend_curve(fit: TrendFit, basis: Basis, axis: TimeAxis, times: Any) -> Float[Array, " m"]:
     """The fitted trend at any times, for pictures."""
     weights = jax.scipy.linalg.solve_triangular(fit.design.factor, fit.coordinates)
     return basis.design_matrix(times, axis) @ weights
 
 
 def _orthonormalise(
-    features: Float[Array, "n d"], unused: Float[Array, "d d"]
-) -> tuple[Float[Array, "n d"], Float[Array, "d d"]]:
-    """Q and R with features = QR; NaN where the columns are linearly dependent."""
-    factor = jnp.linalg.cholesky(features.T @ features + unused).T
-    inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype))
-    return features @ inverse, factor
+    features: Float[Array, "d n"], unused: Float[Array, "d d"]
+) -> tuple[Float[Array, "d n"], Float[Array, "d d"]]:
+    """Qᵀ and R with features = (QR)ᵀ; NaN where the features are linearly dependent."""
+    factor = jnp.linalg.cholesky(features @ features.T + unused).T
+    inverse = jax.scipy.linalg.solve_triangular(
+        factor, jnp.eye(factor.shape[0], dtype=factor.dtype)
+    )
+    return inverse.T @ features, factor

@@ -37,7 +37,9 @@ _SENTENCES = {
         f"there are too few test episodes for this basis (at least {MIN_EPISODES}, and two per "
         "time feature). Collect more, or use a smaller basis."
     ),
-    Reason.LOG_FULL: "the log's capacity is exhausted, so episodes were lost. Grow it first.",
+    Reason.LOG_FULL: (
+        "the log's capacity was exhausted and episodes were lost. Start again with a larger capacity."
+    ),
     Reason.SINGULAR_TREND: (
         "the trend cannot be identified from these episode times (the design is singular). "
         "Use a smaller basis or a longer log."

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..episodes import EpisodeLog
+from ..episodes import ArrayLike, EpisodeLog
 from ..errors import SettingsError
 from ..policies import DiscretePolicy, SoftmaxPolicy
 
@@ -36,20 +36,20 @@ class Recommender(eqx.Module):
         """Near optimal in the first episode."""
         return SoftmaxPolicy(SAFE_LOGITS)
 
-    def expected_rewards(self, episode_numbers: Float[Array, " n"]) -> Float[Array, "n items"]:
+    def expected_rewards(self, episode_numbers: Float[ArrayLike, " n"]) -> Float[Array, "n items"]:
         items = jnp.arange(NUM_ITEMS)
         scale = 1.0 - 0.2 * items
         phase = jnp.pi / 2 + 2 * jnp.pi * items / NUM_ITEMS
         return scale * jnp.sin(self.frequency * (episode_numbers[:, None] - 1) + phase)
 
     def performance(
-        self, policy: DiscretePolicy, episode_numbers: Float[Array, " n"]
+        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"]
     ) -> Float[Array, " n"]:
         """ρ(π, i), exactly."""
         return self.expected_rewards(episode_numbers) @ jnp.exp(policy.log_probs())
 
     def collect(
-        self, policy: DiscretePolicy, episode_numbers: Float[Array, " n"], key: PRNGKeyArray
+        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
     ) -> EpisodeLog:
         """Run the policy for these episodes."""
         action_key, noise_key = jax.random.split(key)

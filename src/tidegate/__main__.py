@@ -1,0 +1,5 @@
+"""`python -m tidegate` is the command."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,181 @@
+"""The demonstration: SPIN and the stationary baseline, live, in the same drifting world."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+
+from ..basis import CosineBasis
+from ..drivers import LiveLoop
+from ..errors import SettingsError
+from ..loop import SpinSettings
+from ..precision import in_double
+from ..presets import paper_settings, stationary_settings
+from ..records import Decision, describe_settings
+from ..simulators.recommender import Recommender
+from ..verdicts import Reason, Verdict
+
+WARMUP = 20
+
+Series = npt.NDArray[np.float64]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LiveRun:
+    """One algorithm's run: a row per window, the episodes it saw, and one decision to look at."""
+
+    name: str
+    window_ends: Series
+    deployed: npt.NDArray[np.bool_]
+    performance: Series
+    safe_performance: Series
+    reasons: list[Reason]
+    episode_numbers: Series
+    observed_returns: Series
+    showcase: Decision
+    settings: dict[str, Any]
+
+    @property
+    def improvement_over_safe(self) -> float:
+        return float(np.mean(self.performance - self.safe_performance))
+
+    @property
+    def unsafe(self) -> npt.NDArray[np.bool_]:
+        """Windows in which a candidate ran that was truly worse than the safe policy."""
+        return self.deployed & (self.performance < self.safe_performance)
+
+    @property
+    def violation_rate(self) -> float:
+        return float(np.mean(self.unsafe))
+
+    @property
+    def deployments(self) -> int:
+        """Windows in which a candidate ran."""
+        return int(np.sum(self.deployed))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Demo:
+    """Both runs in the same world, and what an all-knowing policy would have earned."""
+
+    spin: LiveRun
+    baseline: LiveRun
+    best_performance: Series
+    speed: int
+    lookahead: int
+    seed: int
+
+    @property
+    def runs(self) -> tuple[LiveRun, LiveRun]:
+        return self.spin, self.baseline
+
+    def summary(self) -> dict[str, Any]:
+        """The table as plain values."""
+        return {
+            "speed": self.speed,
+            "lookahead": self.lookahead,
+            "seed": self.seed,
+            "windows": len(self.spin.deployed),
+            "algorithms": [
+                {
+                    "name": run.name,
+                    "improvement_over_safe": run.improvement_over_safe,
+                    "violation_rate": run.violation_rate,
+                    "deployments": run.deployments,
+                }
+                for run in self.runs
+            ],
+        }
+
+
+def run_demo(
+    *,
+    speed: int = 2,
+    num_episodes: int = 2_000,
+    lookahead: int = 4,
+    order: int = 3,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Demo:
+    """Run both algorithms live, a window of `lookahead` episodes at a time."""
+    if num_episodes < 2 * lookahead:
+        raise SettingsError(
+            f"{num_episodes} episodes make fewer than two windows of {lookahead}",
+            expected="at least two windows",
+        )
+    world = Recommender.at_speed(speed)
+    steps = round(3.5 * lookahead)
+    algorithms = {
+        "SPIN": paper_settings(lookahead=lookahead, basis=CosineBasis(order), gradient_steps=steps),
+        "Stationary": stationary_settings(lookahead=lookahead, gradient_steps=steps),
+    }
+    spin, baseline = (
+        _run_live(name, settings, world, num_episodes // lookahead, seed, progress)
+        for name, settings in algorithms.items()
+    )
+    with jax.enable_x64(True):
+        best = np.max(np.asarray(world.expected_rewards(jnp.asarray(spin.window_ends))), axis=1)
+    return Demo(spin, baseline, best, speed, lookahead, seed)
+
+
+@in_double
+def _run_live(
+    name: str,
+    settings: SpinSettings,
+    world: Recommender,
+    num_windows: int,
+    seed: int,
+    progress: Progress | None,
+) -> LiveRun:
+    window = settings.forecast.lookahead
+    # Room for the whole run at once: one compilation.
+    loop = LiveLoop(
+        settings, world.safe_policy, seed=seed, capacity=WARMUP + num_windows * window // 2
+    )
+    collect, performance = jax.jit(world.collect), jax.jit(world.performance)
+    keys = jax.random.split(jax.random.key(seed), num_windows + 1)
+    warm = collect(world.safe_policy, jnp.arange(1.0, WARMUP + 1), keys[-1])
+    loop.observe(warm)
+    episodes, rows, reasons, showcase = [warm], [], [], None
+    for index in range(num_windows):
+        numbers = WARMUP + index * window + jnp.arange(1.0, window + 1)
+        policy, deployed = loop.policy, _is_deployed(loop)
+        episodes.append(collect(policy, numbers, keys[index]))
+        decision = loop.step(episodes[-1])
+        truth = [float(jnp.mean(performance(p, numbers))) for p in (policy, world.safe_policy)]
+        rows.append((float(numbers[-1]), deployed, *truth))
+        reasons.append(decision.reason)
+        if showcase is None or decision.verdict is Verdict.DEPLOY or index == num_windows - 1:
+            showcase = _better_showcase(showcase, decision)
+        if progress is not None:
+            progress(name, index + 1, num_windows)
+    assert showcase is not None
+    ends, ran, performances, safe = (np.array(column) for column in zip(*rows, strict=True))
+    return LiveRun(
+        name=name,
+        window_ends=ends,
+        deployed=ran.astype(bool),
+        performance=performances,
+        safe_performance=safe,
+        reasons=reasons,
+        episode_numbers=np.concatenate([np.asarray(log.episode_numbers) for log in episodes]),
+        observed_returns=np.concatenate([np.asarray(log.rewards)[:, 0] for log in episodes]),
+        showcase=showcase,
+        settings=describe_settings(settings),
+    )
+
+
+def _is_deployed(loop: LiveLoop) -> bool:
+    return loop.state is not None and bool(loop.state.deployed)
+
+
+def _better_showcase(current: Decision | None, new: Decision) -> Decision:
+    """The latest DEPLOY; failing that, the latest decision."""
+    if current is None or new.verdict is Verdict.DEPLOY:
+        return new
+    return current if current.verdict is Verdict.DEPLOY else new

@@ -1,0 +1,1 @@
+"""Numbers + axis -> figure; figures + numbers -> one self-contained page."""

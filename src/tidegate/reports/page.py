@@ -1,0 +1,55 @@
+"""One self-contained HTML page: styles and pictures inside, no network."""
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jinja2
+import matplotlib.pyplot as plt
+from markupsafe import Markup
+from matplotlib.figure import Figure
+
+from .figures import STYLE, draw_decisions, draw_figure, draw_learning_curves, draw_showcase
+
+if TYPE_CHECKING:
+    from ..experiments.demo import Demo
+
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=True,
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def inline_svg(figure: Figure, title: str) -> Markup:
+    """The figure as an SVG element that scales with the page, with a title for screen readers."""
+    buffer = io.StringIO()
+    with plt.rc_context({**STYLE, "svg.hashsalt": title}):
+        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None})
+    plt.close(figure)
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :]
+    svg = re.sub(r'<svg ([^>]*?)width="[^"]*" ?', r"<svg \1", svg, count=1)
+    svg = re.sub(r'<svg ([^>]*?)height="[^"]*" ?', r"<svg \1", svg, count=1)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    return Markup(svg.replace(">", f' role="img" aria-label="{Markup.escape(title)}">', 1))
+
+
+def demo_page(demo: "Demo") -> str:
+    """The demonstration as a page."""
+    curves = draw_figure(9, 3.6, lambda axis: draw_learning_curves(axis, demo))
+    strips = draw_figure(9, 1.8, lambda axis: draw_decisions(axis, demo.runs))
+    picture = draw_figure(9, 4.2, lambda axis: draw_showcase(axis, demo.spin))
+    return _TEMPLATES.get_template("demo.html").render(
+        demo=demo,
+        summary=demo.summary(),
+        curves=inline_svg(curves, "True performance of the policy in force over time"),
+        strips=inline_svg(strips, "Decisions of both algorithms along time"),
+        picture=inline_svg(picture, "One decision: returns, trends and forecasts"),
+        record=demo.spin.showcase.to_json(),
+        settings=json.dumps({run.name: run.settings for run in demo.runs}, indent=1),
+    )

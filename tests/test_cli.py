@@ -1,0 +1,113 @@
+"""The command as a user meets it: help, errors, and a short demonstration."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+TIDEGATE = [sys.executable, "-m", "tidegate"]
+
+
+def _run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+    return subprocess.run(
+        [*TIDEGATE, *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=environment,
+        check=False,
+    )
+
+
+def test_help_is_clear() -> None:
+    root = _run("--help")
+    assert root.returncode == 0
+    assert "demo" in root.stdout
+    assert "deploy or keep" in root.stdout
+    demo = _run("demo", "--help")
+    for option in ("--out", "--speed", "--episodes", "--lookahead", "--order", "--seed", "--json"):
+        assert option in demo.stdout
+    assert _run().returncode != 1
+
+
+def test_help_does_not_import_jax() -> None:
+    """The reason why help is fast; the benchmark measures how fast."""
+    code = "import sys, tidegate.cli; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+def test_help_answers_in_under_four_tenths_of_a_second(arguments: list[str]) -> None:
+    def once() -> float:
+        start = time.perf_counter()
+        _run(*arguments)
+        return time.perf_counter() - start
+
+    assert min(once() for _ in range(5)) < 0.4
+
+
+def test_version() -> None:
+    import tidegate
+
+    assert _run("--version").stdout.strip() == f"tidegate {tidegate.__version__}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["demo", "--speed", "9"], "--speed"),
+        (["demo", "--episodes", "12", "--lookahead", "8"], "fewer than two windows"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_bad_usage_is_one_paragraph_and_exit_code_2(arguments: list[str], message: str) -> None:
+    result = _run(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+class _Links(HTMLParser):
+    """Whatever a browser would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        for name, value in attrs:
+            local = (value or "").startswith(("#", "data:"))
+            if name in ("src", "href", "xlink:href") and not local:
+                self.fetched.append(f"{tag} {name}={value}")
+
+
+def test_the_demo_writes_one_small_page_that_needs_no_network(tmp_path: Path) -> None:
+    result = _run("demo", "--episodes", "120", "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    summary = json.loads(result.stdout)
+    assert [row["name"] for row in summary["algorithms"]] == ["SPIN", "Stationary"]
+    page = (tmp_path / "demo.html").read_text()
+    assert len(page.encode()) < 1_000_000
+    links = _Links()
+    links.feed(page)
+    assert links.fetched == []
+    assert "<script" not in page
+    assert page.count("<svg") == 3
+    assert "candidate: forecast, 95% interval" in page
+    assert "KEEP" in page or "DEPLOY" in page
+    table = _run("demo", "--episodes", "16", "--out", str(tmp_path / "other.html"))
+    assert "improvement" in table.stdout
+    assert "Stationary" in table.stdout
+
+
+def test_an_unwritable_page_is_an_error_a_user_understands(tmp_path: Path) -> None:
+    result = _run("demo", "--episodes", "8", "--out", str(tmp_path / "no" / "such" / "dir.html"))
+    assert result.returncode == 2
+    assert "dir.html" in result.stderr
+    assert "Traceback" not in result.stderr
