@@ -44,5 +44,8 @@ verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against pu
 bench: $(VENV)/.bench  ## speed and memory, as ratios to named peers
 	$(BIN)/python benchmarks/interval.py
 
+figures: $(VENV)/.run  ## the pictures of the README
+	$(BIN)/python docs/figures.py
+
 clean:  ## remove the virtual environment and build products
 	rm -rf $(VENV) build dist demo.html

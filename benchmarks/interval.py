@@ -11,9 +11,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -36,7 +36,7 @@ def seconds(function: Callable[[], Any], repeats: int) -> float:
     return statistics.median(times)
 
 
-@eqx.filter_jit
+@jax.jit
 def interval(times: Any, returns: Any, key: Any) -> Any:
     """Design, fit, draws and bounds: the whole of Algorithms 1 and 2, signs included."""
     last = times.shape[0]
@@ -44,6 +44,10 @@ def interval(times: Any, returns: Any, key: Any) -> Any:
     future = last + jnp.arange(1.0, LOOKAHEAD + 1)
     design = trend_design(CosineBasis(ORDER), times, jnp.ones(last, bool), future, axis)
     return percentile_t_interval(fit_trend(design, returns), Rademacher(key, DRAWS), 0.05)
+
+
+def run(times: Any, returns: Any, key: Any) -> None:
+    jax.block_until_ready(interval(times, returns, key))  # type: ignore[no-untyped-call]
 
 
 def numpy_interval(phi: Any, y: Any, varphi: Any, rng: np.random.Generator) -> tuple[float, float]:
@@ -89,9 +93,8 @@ def small() -> None:
     ours = {}
     for bits in (64, 32):
         with jax.enable_x64(bits == 64):
-            data = jnp.asarray(times), jnp.asarray(returns)
-            call = lambda data=data: jax.block_until_ready(interval(*data, jax.random.key(0)))  # noqa: E731
-            ours[bits] = seconds(call, 200)
+            data = jnp.asarray(times), jnp.asarray(returns), jax.random.key(0)
+            ours[bits] = seconds(partial(run, *data), 200)
             print(f"| tidegate, {bits}-bit | {DRAWS} | {ours[bits] * 1e3:.2f} "
                   f"| {ours[bits] * 1e6 / DRAWS:.2f} | | |")  # fmt: skip
     for name, spent, draws in (
@@ -108,14 +111,12 @@ def large(count: int) -> None:
     times, returns = sample(count)
     with jax.enable_x64(True):
         warm = sample(1_000)
-        jax.block_until_ready(
-            interval(jnp.asarray(warm[0]), jnp.asarray(warm[1]), jax.random.key(0))
-        )
-        data = jnp.asarray(times), jnp.asarray(returns)
+        run(jnp.asarray(warm[0]), jnp.asarray(warm[1]), jax.random.key(0))
+        data = jnp.asarray(times), jnp.asarray(returns), jax.random.key(0)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        jax.block_until_ready(interval(*data, jax.random.key(0)))
+        run(*data)
         extra = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
-        spent = seconds(lambda: jax.block_until_ready(interval(*data, jax.random.key(0))), 3)
+        spent = seconds(partial(run, *data), 3)
     print(f"{count} {spent:.4f} {extra:.3f}")
 
 
@@ -127,9 +128,9 @@ def scaling() -> None:
         output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         rows.append([float(value) for value in output.split()])
     print("\n| k | s | extra memory, GiB |\n|---|---|---|")
-    for size, spent, extra in rows:
-        print(f"| {size:,.0f} | {spent:.2f} | {extra:.2f} |")
-    logs = np.log([[size, spent] for size, spent, _ in rows])
+    for count, spent, extra in rows:
+        print(f"| {count:,.0f} | {spent:.2f} | {extra:.2f} |")
+    logs = np.log([[count, spent] for count, spent, _ in rows])
     print(f"\nslope of log time on log k: {np.polyfit(logs[:, 0], logs[:, 1], 1)[0]:.2f}")
 
 

@@ -50,13 +50,13 @@ def _fit(n: int, basis: Basis, seed: int = 0) -> tuple[TrendFit, oracles.Matrix,
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("n", "basis"), [(9, ConstantBasis()), (60, CosineBasis(4)), (1100, CosineBasis(2))]
+    ("n", "basis"), [(9, ConstantBasis()), (60, CosineBasis(4)), (2100, CosineBasis(2))]
 )
 def test_draws_agree_with_refitting_to_1e_10(
     kind: type[KeyedMultipliers], n: int, basis: Basis
 ) -> None:
     fit, phi, varphi = _fit(n, basis)
-    draws = 40 if n < 1000 else 6
+    draws = 40 if n < 1000 else 3
     multipliers = kind(jax.random.key(1), draws)
     rows = np.stack([multiplier_row(multipliers, b, n) for b in range(draws)])
     forecasts, ts = oracles.wild_statistics(phi, np.asarray(fit.returns), varphi, rows)
@@ -135,11 +135,11 @@ def test_multiplier_moments(kind: type[KeyedMultipliers], third: float, fourth: 
 @pytest.mark.parametrize("kind", KINDS)
 def test_multipliers_depend_on_key_draw_and_episode_alone(kind: type[KeyedMultipliers]) -> None:
     multipliers = kind(jax.random.key(4), 8)
-    long = np.stack([multiplier_row(multipliers, b, 1300) for b in range(8)])
-    for n in (1, 31, 33, 512, 513):
+    long = np.stack([multiplier_row(multipliers, b, 4100) for b in range(8)])
+    for n in (1, 31, 33, 2048, 2049):
         short = np.stack([multiplier_row(multipliers, b, n) for b in range(8)])
         np.testing.assert_array_equal(short, long[:, :n])
-    other = multiplier_row(kind(jax.random.key(5), 8), 0, 1300)
+    other = multiplier_row(kind(jax.random.key(5), 8), 0, 4100)
     assert np.any(np.asarray(other) != long[0])
 
 
@@ -150,12 +150,14 @@ def test_signs_are_the_same_in_32_and_64_bit() -> None:
     np.testing.assert_array_equal(wide, narrow)
 
 
-@pytest.mark.parametrize("n", [20, 700])
+@pytest.mark.parametrize("n", [20, 2048, 5000])
 def test_held_signs_are_the_same_signs(n: int) -> None:
     columns = jnp.asarray(np.random.default_rng(0).normal(size=(3, n)))
     drawn = Rademacher(jax.random.key(7), 11)
     np.testing.assert_allclose(
-        weighted_sums(held(drawn, n), columns), weighted_sums(drawn, columns), atol=1e-11
+        weighted_sums(held(drawn, n), jnp.sin, columns),
+        weighted_sums(drawn, jnp.sin, columns),
+        atol=1e-10,
     )
     assert isinstance(held(drawn, n), GivenMultipliers)
     assert held(Rademacher(jax.random.key(7), 500), 100_000).num_draws == 500

@@ -110,4 +110,5 @@ def _run_batches(
         )
         return history.improvement_over_safe, history.violation_rate, history.deployment_rate
 
-    return jax.lax.map(one, (keys, draws), batch_size=BATCH)
+    columns: tuple[Array, Array, Array] = jax.lax.map(one, (keys, draws), batch_size=BATCH)
+    return columns

@@ -39,6 +39,11 @@ def inline_svg(figure: Figure, title: str) -> Markup:
     return Markup(svg.replace(">", f' role="img" aria-label="{Markup.escape(title)}">', 1))
 
 
+def save_svg(figure: Figure, path: Path, title: str) -> None:
+    """The figure as a file of its own."""
+    path.write_text(inline_svg(figure, title), encoding="utf-8")
+
+
 def demo_page(demo: "Demo") -> str:
     """The demonstration as a page."""
     curves = draw_figure(9, 3.6, lambda axis: draw_learning_curves(axis, demo))
