@@ -1,0 +1,50 @@
+"""Every example in the docs and the README runs as written and prints what the page shows."""
+
+import contextlib
+import io
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+
+
+def _same(printed: str, shown: str) -> bool:
+    """Equal words; numbers may move a little with the processor."""
+    if NUMBER.sub("#", printed).split() != NUMBER.sub("#", shown).split():
+        return False
+    pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True)
+    return all(float(a) == pytest.approx(float(b), rel=0.25, abs=0.1) for a, b in pairs)
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/getting-started.md", "docs/choosing.md"], ids=lambda p: Path(p).stem
+)
+def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(python|text)\n(.*?)```", (PROJECT / page).read_text(), re.DOTALL)
+    assert any(kind == "python" for kind, _ in blocks)
+    names: dict[str, Any] = {}
+    printed = ""
+    with jax.enable_x64(False):
+        for kind, content in blocks:
+            if kind == "text":
+                assert _same(printed, content), f"the page shows\n{content}\nbut it is\n{printed}"
+                printed = ""
+                continue
+            assert not printed, f"output that the page does not show:\n{printed}"
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(content, page, "exec"), names)
+            printed = output.getvalue()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name}: {target}"
