@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit verify bench figures clean
+.PHONY: help demo test lint types unit verify bench peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -43,6 +43,10 @@ verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against pu
 
 bench: $(VENV)/.bench  ## speed and memory, as ratios to named peers
 	$(BIN)/python benchmarks/interval.py
+
+peer: $(VENV)/.bench  ## one run in PyTorch against ours (installs PyTorch)
+	$(PIP) -e '.[peer]'
+	$(BIN)/python benchmarks/torch_peer.py
 
 figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py

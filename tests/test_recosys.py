@@ -1,38 +1,69 @@
-"""Published violation rates at reduced size: `make verify`."""
+"""Published rates and what anyone can see in them, at reduced size: `make verify`."""
+
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from tidegate.experiments.recosys import baseline, draw_hyper_parameters, run_cell, spin
+from tidegate.experiments.reproduce import run_study
+from tidegate.experiments.studies import DRAWN, table1
+from tidegate.experiments.tables import CellSummary, markdown, summarise
 
+RUNS = 200
 # Violation % at speeds 0 to 3 by an independent implementation of the published settings, 1,000 runs a
-# cell. The paper's Table 1, rows (iii) and (vi), has 0.0 4.7 6.4 6.6 and 0.0 19.8 15.3 11.9.
-INDEPENDENT = {"spin": (0.0, 4.8, 6.4, 6.8), "baseline": (0.0, 20.0, 15.4, 12.5)}
+# cell. The paper's Table 1 has 0.0 4.7 6.4 6.6 and 0.0 19.8 15.3 11.9.
+INDEPENDENT = {"SPIN 50-50": (0.0, 4.8, 6.4, 6.8), "Stationary": (0.0, 20.0, 15.4, 12.5)}
+Summaries = dict[tuple[str, int], CellSummary]
+
+
+@pytest.fixture(scope="module")
+def summaries(tmp_path_factory: pytest.TempPathFactory) -> Summaries:
+    names = (*INDEPENDENT, "No safety")
+    sweeps = [sweep for sweep in table1() if sweep.name in names]
+    out: Path = tmp_path_factory.mktemp("study")
+    with jax.enable_x64(False):
+        rows = summarise(run_study(sweeps, runs=RUNS, seed=0, out=out))
+    print("\n" + markdown(rows))
+    return {(one.algorithm, int(one.cell)): one for one in rows}
 
 
 @pytest.mark.verify
 @pytest.mark.parametrize("speed", [0, 1, 2, 3])
-@pytest.mark.parametrize("name", ["spin", "baseline"])
-def test_violation_rates_at_200_runs(name: str, speed: int) -> None:
+@pytest.mark.parametrize("name", list(INDEPENDENT))
+def test_violation_rates_at_200_runs(name: str, speed: int, summaries: Summaries) -> None:
     """Within three standard errors of the difference; runs are the clusters, episodes are dependent."""
-    with jax.enable_x64(False):
-        cell = run_cell({"spin": spin, "baseline": baseline}[name], speed, runs=200, seed=0)
-    rate = 100 * cell.violation_rate.mean()
-    error = 100 * cell.violation_rate.std(ddof=1) / np.sqrt(200)
-    expected = INDEPENDENT[name][speed]
-    print(
-        f"\n{name} speed {speed}: violation {rate:.2f} % ± {error:.2f} (independent: {expected}), "
-        f"improvement {cell.improvement_over_safe.mean():.3f}, "
-        f"deployment rate {cell.deployment_rate.mean():.2f}"
-    )
-    assert abs(rate - expected) <= 3 * error * np.sqrt(1 + 200 / 1000)
+    rate = summaries[name, speed].violation
+    error = rate.error * np.sqrt(1 + RUNS / 1000)
+    assert abs(rate.mean - INDEPENDENT[name][speed]) <= 3 * error
+
+
+@pytest.mark.verify
+def test_in_a_standing_world_the_baseline_earns_more_and_neither_is_unsafe(
+    summaries: Summaries,
+) -> None:
+    spin, baseline = summaries["SPIN 50-50", 0], summaries["Stationary", 0]
+    assert baseline.improvement.mean > spin.improvement.mean
+    assert max(spin.violation.mean, baseline.violation.mean) < 1
+
+
+@pytest.mark.verify
+def test_slow_drift_hurts_the_baseline_more_than_fast_drift(summaries: Summaries) -> None:
+    rates = [summaries["Stationary", speed].violation.mean for speed in (1, 2, 3)]
+    assert rates[0] > rates[1] > rates[2] > 5
+
+
+@pytest.mark.verify
+def test_removing_the_test_is_catastrophic(summaries: Summaries) -> None:
+    for speed in (1, 2, 3):
+        assert summaries["No safety", speed].violation.mean > 30
 
 
 def test_hyper_parameters_are_drawn_from_the_published_ranges() -> None:
-    draws = draw_hyper_parameters(np.random.default_rng(0), 6, 4_000)
-    assert set(np.asarray(draws["order"]).tolist()) == {1, 2, 3, 4}
-    steps = np.asarray(draws["gradient_steps"])
-    assert (steps.min(), steps.max()) == (12, 30)
-    log_weight = np.log(np.asarray(draws["entropy_weight"]))
-    assert abs(log_weight.mean() - np.log(5e-5) / 2) < 5 * log_weight.std() / np.sqrt(4_000)
+    rng = np.random.default_rng(0)
+    assert set(DRAWN["lookahead"].draw(rng, 500).tolist()) == {2, 4, 6, 8}
+    assert set(DRAWN["order"].draw(rng, 500).tolist()) == {1, 2, 3, 4}
+    weight = np.log(DRAWN["entropy_weight"].draw(rng, 4_000))
+    assert abs(weight.mean() - np.log(5e-5) / 2) < 5 * weight.std() / np.sqrt(4_000)
+    steps = DRAWN["steps_per_episode"].draw(rng, 4_000)
+    assert 2 <= steps.min() < 2.01 < 4.99 < steps.max() <= 5

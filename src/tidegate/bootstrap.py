@@ -21,6 +21,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from .episodes import ArrayLike
 from .errors import SettingsError
+from .precision import full_products
 from .trend import TrendFit
 
 BLOCK = 2048  # episodes per block; measured best of 256 to 2048 on two cores
@@ -143,6 +144,7 @@ class ConfidenceInterval(eqx.Module):
     upper: Float[Array, ""]
 
 
+@full_products
 def weighted_sums(
     multipliers: Multipliers,
     make_rows: Callable[..., Float[Array, "m w"]],
@@ -196,6 +198,7 @@ def forecast_deviations(fit: TrendFit, multipliers: Multipliers) -> Float[Array,
     return weighted_sums(multipliers, lambda row: row[None], weighted)[:, 0]
 
 
+@full_products
 def pseudo_statistics(
     fit: TrendFit, multipliers: Multipliers
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:

@@ -32,7 +32,7 @@ from .episodes import EpisodeLog, TrainingEpisodes
 from .errors import PolicyError, SettingsError
 from .performance import ForecastSettings, design_for, log_axis
 from .policies import ParametricPolicy
-from .precision import in_double
+from .precision import full_products, in_double
 from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
 
@@ -92,6 +92,7 @@ def begin_search(settings: SearchSettings, policy: ParametricPolicy) -> SearchSt
     return SearchState(policy, _adam(settings).init(policy))
 
 
+@full_products
 def search_objective(
     policy: ParametricPolicy,
     settings: SearchSettings,
@@ -171,6 +172,7 @@ def continue_search(
     return found
 
 
+@full_products
 def natural_gradient(
     policy: ParametricPolicy, gradient: ParametricPolicy, log: EpisodeLog, damping: float
 ) -> ParametricPolicy:

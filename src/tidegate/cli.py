@@ -1,14 +1,16 @@
 """The command line: each command a thin twin of one library function. Numbers load when needed."""
 
+import enum
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from . import __version__
-from .errors import TidegateError
+from .errors import SettingsError, TidegateError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -74,6 +76,82 @@ def demo(
         typer.echo(json.dumps({**result.summary(), "page": str(out)}, indent=1))
     else:
         demo_table(result, out)
+
+
+class Study(enum.StrEnum):
+    """What can be reproduced."""
+
+    TABLE1 = "table1"
+    FIGURE4 = "figure4"
+    COVERAGE = "coverage"
+    SWEEP = "sweep"
+
+
+@app.command()
+def reproduce(
+    study: Annotated[Study, typer.Argument(help="Which study; `sweep` runs one of your own.")],
+    definition: Annotated[
+        Path | None, typer.Argument(help="The TOML file of a sweep (with `sweep` only).")
+    ] = None,
+    runs: Annotated[
+        int, typer.Option(min=1, help="Runs per cell: up to 1,000 settings, then trials of each.")
+    ] = 1_000,
+    speeds: Annotated[str, typer.Option(help="Speeds, separated by commas.")] = "0,1,2,3",
+    seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, gpu, or auto for what JAX finds.")] = "auto",
+    engine: Annotated[str, typer.Option(help="local, or ray for a Ray cluster.")] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to join; default $RAY_ADDRESS or a local one.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; go on there.")] = None,
+) -> None:
+    """Redo a study of the paper: rows (Parquet), table (Markdown), figures (SVG, PNG), manifest.
+
+    Interrupted and started again with the same --out, it goes on where it was. Exit code 130 after an
+    interruption, 2 for bad usage.
+    """
+    _choose_device(device)
+    from .experiments import commands
+    from .reports.terminal import progress_bar
+
+    folder = out or Path("out") / study.value
+    chosen = _speeds(speeds)
+    try:
+        with progress_bar("") as progress:
+            common: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
+            engines = {"engine": engine, "address": address}
+            if study is Study.COVERAGE:
+                table = commands.reproduce_coverage(folder, **common)
+            elif study is Study.SWEEP:
+                if definition is None:
+                    raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")
+                table = commands.reproduce_sweep(definition, folder, **common, **engines)
+            else:
+                run = getattr(commands, f"reproduce_{study.value}")
+                table = run(chosen, folder, **common, **engines)
+    except KeyboardInterrupt:
+        typer.echo(f"tidegate: stopped; the same command goes on from {folder}.", err=True)
+        os._exit(130)  # batches in flight are abandoned, not waited for
+    typer.echo(table)
+    typer.echo(f"Rows, table, figures and manifest: {folder}")
+
+
+def _choose_device(device: str) -> None:
+    platforms = {"auto": None, "cpu": "cpu", "gpu": "cuda"}
+    if device not in platforms:
+        raise SettingsError(f"device is '{device}'", expected="auto, cpu or gpu")
+    if platforms[device]:
+        os.environ["JAX_PLATFORMS"] = str(platforms[device])
+
+
+def _speeds(text: str) -> list[int]:
+    try:
+        speeds = sorted({int(one) for one in text.split(",")})
+    except ValueError:
+        speeds = []
+    if not speeds or not set(speeds) <= {0, 1, 2, 3}:
+        raise SettingsError(f"speeds are '{text}'", expected="some of 0, 1, 2, 3, as in 0,2")
+    return speeds
 
 
 def main() -> None:

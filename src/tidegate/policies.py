@@ -20,6 +20,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from .episodes import ArrayLike, EpisodeLog
 from .errors import PolicyError
 
+MAX_SUMMED = 32
+
 
 def _parameter(values: Any) -> ArrayLike:
     """Keep JAX values; hold everything else as 64-bit NumPy, which no precision setting rounds."""
@@ -73,6 +75,13 @@ class DiscretePolicy(ParametricPolicy):
 
     def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
         log_probs = self.log_probs(states)
+        if log_probs.ndim == 1 and log_probs.size <= MAX_SUMMED:
+            # A masked sum, not a gather: its gradient adds up in a fixed order on every device.
+            chosen = jnp.asarray(actions) == jnp.arange(log_probs.size).reshape(
+                -1, *[1] * jnp.ndim(actions)
+            )
+            shaped = log_probs.reshape(-1, *[1] * jnp.ndim(actions))
+            return jnp.sum(jnp.where(chosen, shaped, 0.0), axis=0)
         if log_probs.ndim == 1:
             return log_probs[jnp.asarray(actions)]
         chosen = jnp.asarray(actions)[..., None]

@@ -1,5 +1,6 @@
 """Whole sets of settings under one name."""
 
+import jax.numpy as jnp
 from jaxtyping import Array
 
 from .basis import Basis, ConstantBasis, CosineBasis
@@ -55,3 +56,40 @@ def stationary_settings(
         gradient_steps=gradient_steps,
         entropy_weight=entropy_weight,
     )
+
+
+def paper_run(
+    *,
+    lookahead: int,
+    order: int | Array,
+    steps_per_episode: float | Array,
+    entropy_weight: float | Array,
+    train_fraction: float = 0.5,
+    objective: str = "PERCENTILE",
+    test_candidates: bool = True,
+) -> SpinSettings:
+    """`paper_settings` in the plain values that a sweep draws; orders up to 4 share a program."""
+    return paper_settings(
+        lookahead=lookahead,
+        basis=CosineBasis(order, columns=5),
+        gradient_steps=_gradient_steps(lookahead, steps_per_episode),
+        entropy_weight=entropy_weight,
+        train_fraction=train_fraction,
+        objective=Objective[objective],
+        test_candidates=test_candidates,
+    )
+
+
+def stationary_run(
+    *, lookahead: int, steps_per_episode: float | Array, entropy_weight: float | Array
+) -> SpinSettings:
+    """`stationary_settings` in the plain values that a sweep draws."""
+    return stationary_settings(
+        lookahead=lookahead,
+        gradient_steps=_gradient_steps(lookahead, steps_per_episode),
+        entropy_weight=entropy_weight,
+    )
+
+
+def _gradient_steps(lookahead: int, per_episode: float | Array) -> Array:
+    return jnp.round(lookahead * jnp.asarray(per_episode)).astype(int)

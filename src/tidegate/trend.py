@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .basis import Basis, TimeAxis
+from .precision import full_products
 
 
 class TrendDesign(eqx.Module):
@@ -44,6 +45,7 @@ class TrendFit(eqx.Module):
     variance: Float[Array, ""]
 
 
+@full_products
 def trend_design(
     basis: Basis, times: Any, present: Any, forecast_times: Any, axis: TimeAxis
 ) -> TrendDesign:
@@ -66,6 +68,7 @@ def trend_design(
     )
 
 
+@full_products
 def fit_trend(design: TrendDesign, returns: Float[Array, " n"]) -> TrendFit:
     """Least squares of the returns on the design."""
     present = jnp.where(design.present, returns, 0.0)

@@ -61,7 +61,7 @@ def draw_decision(
     axis.set_ylim(low, high)
     axis.set_xlabel("episode")
     axis.set_ylabel("return")
-    _legend_above(axis, ncols=3)
+    legend_above(axis, ncols=3)
     return axis
 
 
@@ -84,7 +84,8 @@ def _visible_range(decision: "Decision") -> tuple[float, float]:
     return min(finite) - margin, max(finite) + margin
 
 
-def _legend_above(axis: Axes, ncols: int) -> None:
+def legend_above(axis: Axes, ncols: int) -> None:
+    """A legend that cannot cover a curve."""
     axis.legend(
         loc="lower left", bbox_to_anchor=(0, 1.0), ncols=ncols, fontsize=8, markerscale=2,
         borderaxespad=0.2,
@@ -114,7 +115,7 @@ def draw_learning_curves(axis: Axes, demo: "Demo") -> Axes:
     axis.plot(ends, demo.spin.performance, color=CANDIDATE, lw=1.4, label=demo.spin.name)
     axis.set_xlabel("episode")
     axis.set_ylabel("true performance")
-    _legend_above(axis, ncols=4)
+    legend_above(axis, ncols=4)
     return axis
 
 
@@ -139,5 +140,5 @@ def draw_decisions(axis: Axes, runs: "tuple[LiveRun, ...]") -> Axes:
     axis.set_yticks(range(len(runs)), [run.name for run in reversed(runs)])
     axis.set_ylim(-0.6, len(runs) - 0.4)
     axis.set_xlabel("episode")
-    _legend_above(axis, ncols=3)
+    legend_above(axis, ncols=3)
     return axis

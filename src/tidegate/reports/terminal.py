@@ -14,13 +14,13 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar(unit: str = "windows,") -> Iterator[Callable[[str, int, int], None]]:
     """A bar per name, on standard error so that standard output stays clean."""
     columns = (
         TextColumn("{task.description:<12}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("windows,"),
+        TextColumn(unit),
         TimeRemainingColumn(),
         TextColumn("left"),
     )

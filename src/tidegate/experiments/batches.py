@@ -1,0 +1,159 @@
+"""A sweep cut into batches, and one batch as one compiled program.
+
+All runs of a group share the bootstrap's signs, window by window, so that a batch multiplies one sign
+matrix with many runs at once, and so that results do not depend on how the runs are cut into batches.
+"""
+
+import dataclasses
+import functools
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PRNGKeyArray
+
+from ..drivers import History, simulate
+from .sweep import Column, Runs, Sweep, resolve
+
+CURVE_BINS = 40
+# Each doubling is compiled anew: a GPU has the speed to spare, a CPU has not. Results are the same.
+FIRST_CAPACITY = {False: 256, True: 512}
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Some runs of one group; plain data, so that it can travel to another process."""
+
+    sweep: Sweep
+    shape: tuple[tuple[str, Any], ...]
+    runs: Runs
+    seed: int
+    size: int
+    name: str
+
+    @property
+    def static(self) -> tuple[str, tuple[tuple[str, Any], ...]]:
+        """What fixes the compiled program."""
+        return self.sweep.name, self.shape
+
+
+def cut(sweep: Sweep, runs: Runs, *, size: int, seed: int) -> list[Batch]:
+    """Group the runs by shape, sort them by length, cut them into equal batches."""
+    shapes = [name for name in sweep.shapes if name in runs.drawn]
+    keys = [tuple(runs.drawn[name][i].item() for name in shapes) for i in range(len(runs))]
+    batches = []
+    for key in sorted(set(keys)):
+        rows = np.array([i for i, one in enumerate(keys) if one == key])
+        # Runs of a batch step together: of like length, none waits for another.
+        length = runs.drawn.get("steps_per_episode", np.zeros(len(runs)))[rows]
+        rows = rows[np.argsort(length, kind="stable")]
+        label = "-".join([sweep.name.replace(" ", "_"), *(f"{v}" for v in key)])
+        width = min(size, len(rows))
+        for start in range(0, len(rows), width):
+            part = runs.take(rows[start : start + width])
+            name = f"{label}-{start:06d}"
+            batches.append(
+                Batch(sweep, tuple(zip(shapes, key, strict=True)), part, seed, width, name)
+            )
+    return batches
+
+
+def run_batch(batch: Batch) -> dict[str, Column]:
+    """One row per run: where it stands in the sweep, its hyper-parameters, its results."""
+    count = len(batch.runs)
+    # The last batch of a group is filled up, so that it fits the same program.
+    rows = np.minimum(np.arange(batch.size), count - 1)
+    filled = batch.runs.take(rows)
+    results = compiled(batch)(*arguments(batch, filled))
+    columns = {name: np.asarray(values)[:count] for name, values in results.items()}
+    cells = np.array(list(batch.sweep.cells))[batch.runs.cell]
+    return {
+        "algorithm": np.full(count, batch.sweep.name),
+        "cell": cells,
+        "setting": batch.runs.setting,
+        "trial": batch.runs.trial,
+        **batch.runs.drawn,
+        **columns,
+    }
+
+
+def arguments(batch: Batch, runs: Runs) -> tuple[Any, ...]:
+    """What the compiled program takes: keys, the world's fields, the traced hyper-parameters."""
+    root = jax.random.key(batch.seed)
+    numbers = (runs.cell * 1_000_003 + runs.setting) * 1_009 + runs.trial
+    keys = jax.vmap(functools.partial(jax.random.fold_in, root))(jnp.asarray(numbers, jnp.uint32))
+    cells = list(batch.sweep.cells.values())
+    world = {
+        name: jnp.asarray([cells[i][name] for i in runs.cell], jnp.float32) for name in cells[0]
+    }
+    shapes = dict(batch.shape)
+    drawn = {
+        name: jnp.asarray(values, jnp.float32 if values.dtype.kind == "f" else jnp.int32)
+        for name, values in runs.drawn.items()
+        if name not in shapes
+    }
+    return keys, world, drawn
+
+
+def compiled(batch: Batch) -> Any:
+    """The program of a batch, compiled once per group and size."""
+    key = (*batch.static, batch.size, batch.seed)
+    with _LOCK:
+        lock = _LOCKS.setdefault(key, threading.Lock())
+    with lock:
+        if key not in _PROGRAMS:
+            filled = batch.runs.take(np.zeros(batch.size, int))
+            _PROGRAMS[key] = jax.jit(_program(batch)).lower(*arguments(batch, filled)).compile()
+    return _PROGRAMS[key]
+
+
+# Batches run on several threads; each program is compiled by the first that needs it.
+_LOCK = threading.Lock()
+_LOCKS: dict[Any, threading.Lock] = {}
+_PROGRAMS: dict[Any, Any] = {}
+
+
+def _program(batch: Batch) -> Any:
+    sweep, shapes = batch.sweep, dict(batch.shape)
+    make_world, make_settings = resolve(sweep.world), resolve(sweep.algorithm)
+    lookahead = int({**sweep.fixed, **shapes}["lookahead"])
+    sign_key = jax.random.fold_in(jax.random.key(batch.seed), lookahead)
+
+    def one(key: PRNGKeyArray, world: Mapping[str, Array], drawn: Mapping[str, Array]) -> Any:
+        settings = make_settings(**sweep.fixed, **shapes, **drawn)
+        history = simulate(
+            make_world(**world),
+            settings,
+            key,
+            sign_key,
+            num_episodes=sweep.num_episodes,
+            window=lookahead,
+            warmup=sweep.warmup,
+            capacity=FIRST_CAPACITY[jax.default_backend() == "gpu"],
+        )
+        return _results(history)
+
+    return jax.vmap(one)
+
+
+def _results(history: History) -> dict[str, Array]:
+    gain = history.performance - history.safe_performance
+    unsafe = (history.deployed & (gain < 0)).astype(gain.dtype)
+    return {
+        "improvement_over_safe": history.improvement_over_safe,
+        "violation_rate": history.violation_rate,
+        "deployment_rate": history.deployment_rate,
+        "curve_performance": _binned(history.performance),
+        "curve_safe": _binned(history.safe_performance),
+        "curve_unsafe": _binned(unsafe),
+    }
+
+
+def _binned(values: Array) -> Array:
+    """Averages over equal stretches of the run, whatever the window."""
+    bins = np.arange(values.size) * CURVE_BINS // values.size
+    member = (bins == np.arange(CURVE_BINS)[:, None]).astype(np.float32)
+    return jnp.asarray(member / np.maximum(member.sum(axis=1, keepdims=True), 1)) @ values

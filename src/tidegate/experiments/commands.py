@@ -1,0 +1,105 @@
+"""What `tidegate reproduce` does: a study, then its table and figures, all in one folder."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+from ..reports.coverage import draw_coverage
+from ..reports.figures import STYLE, draw_figure
+from ..reports.studies import draw_bars, draw_curves, draw_unsafe
+from .coverage import CoverageRow, coverage_study, coverage_table, run_cell
+from .reproduce import Progress, run_study
+from .store import Store
+from .studies import figure4, table1
+from .sweep import Column, Sweep, load_sweep
+from .tables import markdown, summarise
+
+CURVE_SPEED = "2"
+
+
+def reproduce_table1(speeds: list[int], out: Path, **study: Any) -> str:
+    """The ablation of the paper's Table 1."""
+    return _reproduce(table1(speeds), out, _draw_bars, study)
+
+
+def reproduce_figure4(speeds: list[int], out: Path, **study: Any) -> str:
+    """SPIN and the baseline: bars at every speed and, at speed 2, curves along time."""
+    return _reproduce(figure4(speeds), out, _draw_figure4, study)
+
+
+def reproduce_sweep(definition: Path, out: Path, **study: Any) -> str:
+    """A sweep of the user's own."""
+    return _reproduce([load_sweep(definition)], out, _draw_bars, study)
+
+
+def reproduce_coverage(out: Path, *, runs: int, seed: int, progress: Progress | None) -> str:
+    """How often intervals cover the truth; a cell that is done is not run again."""
+    cells = coverage_study()
+    store = Store(out, {"study": "coverage", "cells": len(cells), "runs": runs, "seed": seed})
+    rows: list[CoverageRow] = []
+    for index, cell in enumerate(cells):
+        part = store.parts / f"{index:03d}.json"
+        if not part.exists():
+            scratch = part.with_suffix(".tmp")
+            scratch.write_text(json.dumps(run_cell(cell, runs, seed)))
+            scratch.replace(part)
+        rows += json.loads(part.read_text())
+        if progress is not None:
+            progress("cells", index + 1, len(cells))
+    _save(out / "coverage", 7, 4, lambda axis: draw_coverage(axis, rows))
+    store.note(finished=True)
+    return _table(out, coverage_table(rows))
+
+
+def _reproduce(
+    sweeps: list[Sweep],
+    out: Path,
+    draw: Callable[[dict[str, Column], int, Path], None],
+    study: dict[str, Any],
+) -> str:
+    columns = run_study(sweeps, out=out, **study)
+    draw(columns, sweeps[0].num_episodes, out)
+    return _table(out, markdown(summarise(columns)))
+
+
+def _draw_bars(columns: dict[str, Column], num_episodes: int, out: Path) -> None:
+    summaries = summarise(columns)
+    for field, label in (
+        ("normalised", "improvement over safe, normalised"),
+        ("violation", "% of episodes under an unsafe policy"),
+    ):
+        _save(out / field, 6, 3.6, partial(_bars, summaries=summaries, field=field, label=label))
+
+
+def _bars(axis: Axes, **what: Any) -> Axes:
+    return draw_bars(axis, **what)
+
+
+def _draw_figure4(columns: dict[str, Column], num_episodes: int, out: Path) -> None:
+    _draw_bars(columns, num_episodes, out)
+    if CURVE_SPEED in columns["cell"]:
+        for name, draw in (("learning_curve", draw_curves), ("unsafe_curve", draw_unsafe)):
+            _save(
+                out / name,
+                7,
+                3.8,
+                lambda axis, draw=draw: draw(axis, columns, CURVE_SPEED, num_episodes),  # type: ignore[misc]
+            )
+
+
+def _save(path: Path, width: float, height: float, draw: Callable[[Axes], Axes]) -> None:
+    figure = draw_figure(width, height, draw)
+    with plt.rc_context(STYLE):
+        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
+        figure.savefig(path.with_suffix(".png"), dpi=150)
+    plt.close(figure)
+
+
+def _table(out: Path, table: str) -> str:
+    (out / "table.md").write_text(table, encoding="utf-8")
+    return table

@@ -1,0 +1,73 @@
+"""Where batches run: on this machine's cores or its GPU, or as tasks on a Ray cluster.
+
+An engine takes batches and calls `done(batch, columns)` for each exactly once, in any order, from the
+calling thread.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from typing import Any
+
+import jax
+
+from ..errors import SettingsError
+from .batches import Batch, compiled, run_batch
+from .sweep import Column
+
+Done = Callable[[Batch, dict[str, Column]], None]
+BYTES_PER_RUN = 2**20  # log, rows and draws of one run at full capacity, generously
+COMPILERS = 4  # a program is compiled on several cores already
+MOST_RUNS = {"cpu": 32, "gpu": 12_000}
+
+
+def batch_size() -> int:
+    """As many runs as the device works on best, or as its free memory holds."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() or {}
+    free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
+    if free <= 0:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    fits = int(free / 2 / BYTES_PER_RUN)
+    return max(1, min(MOST_RUNS.get(device.platform, MOST_RUNS["cpu"]), fits))
+
+
+def run_local(batches: Iterable[Batch], done: Done) -> None:
+    """Two cores work on two batches; a GPU on one, while the next programs compile."""
+    batches = list(batches)
+    workers = 1 if jax.default_backend() == "gpu" else os.cpu_count() or 1
+    firsts = {(batch.static, batch.size): batch for batch in reversed(batches)}
+    compilers = ThreadPoolExecutor(min(os.cpu_count() or 1, COMPILERS))
+    runners = ThreadPoolExecutor(workers)
+    try:
+        for batch in reversed(firsts.values()):
+            compilers.submit(compiled, batch)
+        tasks = {runners.submit(run_batch, batch): batch for batch in batches}
+        for task in as_completed(tasks):
+            done(tasks[task], task.result())
+    finally:
+        runners.shutdown(wait=False, cancel_futures=True)
+        compilers.shutdown(wait=False, cancel_futures=True)
+
+
+def run_ray(batches: Iterable[Batch], done: Done, *, address: str | None = None) -> None:
+    """The same batches as Ray tasks; Ray reruns those whose node is lost."""
+    ray = _import_ray()
+    if not ray.is_initialized():
+        ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
+    task = ray.remote(num_cpus=1, max_retries=-1)(run_batch)
+    waiting = {task.remote(batch): batch for batch in batches}
+    while waiting:
+        (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
+        columns = ray.get(ready)
+        done(waiting.pop(ready), columns)
+
+
+def _import_ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise SettingsError(
+            "the engine 'ray' needs Ray.", remedy="Install it: pip install 'tidegate[ray]'."
+        ) from error
+    return ray

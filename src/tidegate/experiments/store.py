@@ -1,0 +1,114 @@
+"""A study on disk: a manifest, one part per finished batch, and at the end one table of rows.
+
+Parts are written under another name and then renamed, so that a part that exists is whole. A study that
+was interrupted goes on with the parts it lacks.
+"""
+
+import dataclasses
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import SettingsError
+from ..records import versions
+from .batches import Batch
+from .sweep import Column
+
+
+class Store:
+    """The folder of one study."""
+
+    def __init__(self, folder: Path, settings: dict[str, Any]) -> None:
+        self.folder, self.parts = folder, folder / "parts"
+        self.parts.mkdir(parents=True, exist_ok=True)
+        self.started = time.monotonic()
+        path = folder / "manifest.json"
+        settings = json.loads(json.dumps(settings, default=_plain))
+        self.manifest: dict[str, Any] = {"settings": settings, "commit": _commit(), "seconds": 0.0}
+        if path.exists():
+            self.manifest = json.loads(path.read_text())
+        if self.manifest["settings"] != settings:
+            raise SettingsError(
+                f"{folder} holds a study with other settings.",
+                expected="the same command as before, to go on with it",
+                remedy="Choose another --out, or remove that folder.",
+            )
+        self.seconds_before = float(self.manifest["seconds"])
+        self.note()
+
+    def note(self, **facts: Any) -> None:
+        """Bring the manifest up to date."""
+        self.manifest.update(
+            facts,
+            versions=versions(),
+            seconds=self.seconds_before + time.monotonic() - self.started,
+        )
+        _write(self.folder / "manifest.json", json.dumps(self.manifest, indent=1).encode())
+
+    def has(self, batch: Batch) -> bool:
+        return self._part(batch).exists()
+
+    def save(self, batch: Batch, columns: dict[str, Column]) -> None:
+        scratch = self._part(batch).with_suffix(".tmp.npz")
+        np.savez(scratch, allow_pickle=False, **columns)
+        scratch.replace(self._part(batch))
+        self.note()
+
+    def load(self, batches: list[Batch]) -> dict[str, Column]:
+        """All rows, in the order of the sweeps, their cells, settings and trials."""
+        parts = []
+        for batch in batches:
+            with np.load(self._part(batch)) as part:
+                parts.append(dict(part))
+        names = list(dict.fromkeys(name for part in parts for name in part))
+        columns = {
+            name: np.concatenate([part.get(name, _missing(part)) for part in parts])
+            for name in names
+        }
+        rank = {name: i for i, name in enumerate(dict.fromkeys(b.sweep.name for b in batches))}
+        algorithm = np.array([rank[str(name)] for name in columns["algorithm"]])
+        order = np.lexsort((columns["trial"], columns["setting"], columns["cell"], algorithm))
+        return {name: values[order] for name, values in columns.items()}
+
+    def _part(self, batch: Batch) -> Path:
+        return self.parts / f"{batch.name}.npz"
+
+
+def write_parquet(columns: dict[str, Column], path: Path) -> None:
+    """One row per run."""
+    import polars
+
+    frame = polars.DataFrame(dict(columns))
+    scratch = path.with_suffix(".tmp")
+    frame.write_parquet(scratch)
+    scratch.replace(path)
+
+
+def _missing(part: dict[str, Column]) -> Column:
+    return np.full(len(part["algorithm"]), np.nan)
+
+
+def _write(path: Path, content: bytes) -> None:
+    scratch = path.with_suffix(".tmp")
+    scratch.write_bytes(content)
+    scratch.replace(path)
+
+
+def _plain(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__, **dataclasses.asdict(value)}
+    return str(value)
+
+
+def _commit() -> str | None:
+    """The commit of the source tree, if this is one."""
+    here = Path(__file__).parent
+    command = ["git", "-C", str(here), "rev-parse", "HEAD"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None

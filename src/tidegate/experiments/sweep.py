@@ -1,0 +1,151 @@
+"""A sweep is data: which world, which algorithm, which fields are fixed and which are drawn.
+
+`Sweep` is the whole definition of an experiment, in Python or as a TOML file. Runs of one group (same
+values of the fields that fix array shapes) are one compiled program.
+"""
+
+import dataclasses
+import importlib
+import tomllib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import SettingsError
+
+Column = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Uniform:
+    """Evenly between two numbers."""
+
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator, count: int) -> Column:
+        return rng.uniform(self.low, self.high, count)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogUniform:
+    """Evenly in the logarithm."""
+
+    low: float
+    high: float
+
+    def draw(self, rng: np.random.Generator, count: int) -> Column:
+        return np.exp(rng.uniform(np.log(self.low), np.log(self.high), count))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One of a few values, with equal odds."""
+
+    values: tuple[Any, ...]
+
+    def draw(self, rng: np.random.Generator, count: int) -> Column:
+        return np.asarray(self.values)[rng.integers(0, len(self.values), count)]
+
+
+Distribution = Uniform | LogUniform | Choice
+_KINDS: dict[str, Callable[[list[Any]], Distribution]] = {
+    "uniform": lambda v: Uniform(*v),
+    "loguniform": lambda v: LogUniform(*v),
+    "choice": lambda v: Choice(tuple(v)),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """An experiment.
+
+    `world` and `algorithm` name callables as `module:name`. The world is built from the fields of a
+    cell, the algorithm's `SpinSettings` from the `fixed` and the `drawn` fields. Drawn fields named in
+    `shapes` become Python values, one compiled program for each; all others are traced numbers.
+    """
+
+    name: str
+    drawn: Mapping[str, Distribution]
+    cells: Mapping[str, Mapping[str, float]]
+    fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    world: str = "tidegate.simulators.recommender:Recommender"
+    algorithm: str = "tidegate.presets:paper_run"
+    shapes: tuple[str, ...] = ("lookahead",)
+    num_episodes: int = 2_000
+    warmup: int = 20
+
+    def __post_init__(self) -> None:
+        if not self.cells:
+            raise SettingsError(f"sweep '{self.name}' has no cells", expected="at least one world")
+        for name in self.shapes:
+            if name in self.drawn and not isinstance(self.drawn[name], Choice):
+                raise SettingsError(
+                    f"'{name}' fixes array shapes but is drawn from a continuum",
+                    expected="a choice of a few values",
+                )
+        if "lookahead" not in {*self.drawn, *self.fixed}:
+            raise SettingsError(f"sweep '{self.name}' says nothing of the lookahead")
+
+
+def load_sweep(path: str | Path) -> Sweep:
+    """Read a sweep from TOML; docs/experiments/sweeps.md shows one."""
+    try:
+        content = tomllib.loads(Path(path).read_text())
+        drawn = {name: _distribution(name, spec) for name, spec in content.pop("drawn", {}).items()}
+        shapes = tuple(content.pop("shapes", ("lookahead",)))
+        return Sweep(drawn=drawn, shapes=shapes, **content)
+    except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"cannot read a sweep from {path}: {error}.") from error
+
+
+def _distribution(name: str, spec: Mapping[str, list[Any]]) -> Distribution:
+    if len(spec) != 1 or (kind := next(iter(spec))) not in _KINDS:
+        raise SettingsError(
+            f"'{name}' is drawn from {dict(spec)}", expected=f"one of {list(_KINDS)}"
+        )
+    return _KINDS[kind](spec[kind])
+
+
+def resolve(reference: str) -> Callable[..., Any]:
+    """`module:name` -> the callable."""
+    module, _, name = reference.partition(":")
+    try:
+        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise SettingsError(
+            f"cannot find '{reference}': {error}.", expected="module:name of something importable"
+        ) from error
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Runs:
+    """Every run of a sweep, one entry per run in each column, in an order that never changes."""
+
+    cell: Column
+    setting: Column
+    trial: Column
+    drawn: dict[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.cell)
+
+    def take(self, rows: Column) -> "Runs":
+        drawn = {name: values[rows] for name, values in self.drawn.items()}
+        return Runs(self.cell[rows], self.setting[rows], self.trial[rows], drawn)
+
+
+def list_runs(sweep: Sweep, *, settings: int, trials: int, seed: int) -> Runs:
+    """All cells × settings × trials. A setting has the same fields in every cell and trial."""
+    values = {
+        name: distribution.draw(np.random.default_rng([seed, *name.encode()]), settings)
+        for name, distribution in sweep.drawn.items()
+    }
+    cell, setting, trial = (
+        grid.ravel() for grid in np.indices((len(sweep.cells), settings, trials))
+    )
+    return Runs(cell, setting, trial, {name: column[setting] for name, column in values.items()})

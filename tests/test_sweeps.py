@@ -1,0 +1,185 @@
+"""Sweeps as data, batches as programs, studies that go on where they were."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import polars as pl
+import pytest
+
+from tidegate import SettingsError
+from tidegate.experiments.batches import cut
+from tidegate.experiments.engines import batch_size
+from tidegate.experiments.reproduce import run_study, split_runs
+from tidegate.experiments.store import Store
+from tidegate.experiments.studies import figure4, table1
+from tidegate.experiments.sweep import Choice, LogUniform, Sweep, Uniform, list_runs, load_sweep
+from tidegate.experiments.tables import PUBLISHED, Estimate, markdown, summarise
+
+DEFINITION = """
+name = "tiny"
+num_episodes = 48
+warmup = 12
+
+[fixed]
+train_fraction = 0.5
+
+[cells]
+slow = {frequency = 0.001, noise = 0.05}
+noisy = {frequency = 0.001, noise = 0.5}
+
+[drawn]
+lookahead = {choice = [4, 8]}
+order = {choice = [1, 2]}
+steps_per_episode = {uniform = [1.0, 2.0]}
+entropy_weight = {loguniform = [0.01, 0.1]}
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Sweep:
+    (tmp_path / "tiny.toml").write_text(DEFINITION)
+    return load_sweep(tmp_path / "tiny.toml")
+
+
+def test_a_sweep_is_read_from_toml(tiny: Sweep) -> None:
+    assert tiny.drawn["lookahead"] == Choice((4, 8))
+    assert tiny.drawn["steps_per_episode"] == Uniform(1.0, 2.0)
+    assert tiny.drawn["entropy_weight"] == LogUniform(0.01, 0.1)
+    assert list(tiny.cells) == ["slow", "noisy"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("loguniform", "gaussian"), r"drawn from .*gaussian"),
+        (("choice = [4, 8]", "uniform = [4.0, 8.0]"), r"fixes array shapes"),
+        (("name = ", "nonsense = 1\nname = "), r"nonsense"),
+        (("lookahead = {choice = [4, 8]}", ""), r"says nothing of the lookahead"),
+        (("[cells]", "[cells"), r"cannot read a sweep"),
+    ],
+)
+def test_a_malformed_sweep(change: tuple[str, str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.toml").write_text(DEFINITION.replace(*change))
+    with pytest.raises(SettingsError, match=message):
+        load_sweep(tmp_path / "bad.toml")
+
+
+def test_every_run_is_listed_once_and_drawn_from_its_range(tiny: Sweep) -> None:
+    runs = list_runs(tiny, settings=200, trials=2, seed=0)
+    identities = set(
+        zip(runs.cell.tolist(), runs.setting.tolist(), runs.trial.tolist(), strict=True)
+    )
+    assert len(runs) == len(identities) == 2 * 200 * 2
+    assert set(runs.drawn["lookahead"].tolist()) == {4, 8}
+    weight = runs.drawn["entropy_weight"]
+    assert 0.01 <= weight.min() < weight.max() <= 0.1
+    again = list_runs(tiny, settings=200, trials=2, seed=0)
+    np.testing.assert_array_equal(weight, again.drawn["entropy_weight"])
+    other = list_runs(tiny, settings=200, trials=2, seed=1)
+    assert np.any(weight != other.drawn["entropy_weight"])
+
+
+def test_batches_partition_the_runs_by_shape(tiny: Sweep) -> None:
+    runs = list_runs(tiny, settings=50, trials=1, seed=0)
+    batches = cut(tiny, runs, size=16, seed=0)
+    assert sum(len(batch.runs) for batch in batches) == len(runs)
+    assert len({batch.name for batch in batches}) == len(batches)
+    for batch in batches:
+        assert len(set(batch.runs.drawn["lookahead"].tolist())) == 1
+        assert len(batch.runs) <= batch.size <= 16
+    assert len({(batch.static, batch.size) for batch in batches}) == 2
+
+
+def test_table_1_is_six_sweeps() -> None:
+    assert [sweep.name for sweep in table1()] == list(PUBLISHED)
+    assert [sweep.name for sweep in figure4()] == ["SPIN 50-50", "Stationary"]
+
+
+def test_runs_per_cell() -> None:
+    assert split_runs(200) == (200, 1)
+    assert split_runs(10_000) == (1_000, 10)
+    with pytest.raises(SettingsError, match=r"runs is 1500"):
+        split_runs(1_500)
+    assert 1 <= batch_size() <= 12_000
+
+
+def test_rows_do_not_depend_on_the_batch_size_and_a_study_goes_on(
+    tiny: Sweep, tmp_path: Path
+) -> None:
+    with jax.enable_x64(False):
+        first = run_study([tiny], runs=6, seed=3, out=tmp_path / "a", size=12)
+        small = run_study([tiny], runs=6, seed=3, out=tmp_path / "b", size=5)
+        parts = sorted((tmp_path / "b" / "parts").iterdir())
+        parts[0].unlink()
+        (tmp_path / "b" / "rows.parquet").unlink()
+        resumed = run_study([tiny], runs=6, seed=3, out=tmp_path / "b", size=99)
+    assert len(first["cell"]) == 12
+    for name, values in first.items():
+        if values.dtype.kind == "f":
+            np.testing.assert_allclose(small[name], values, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(small[name], values)
+        np.testing.assert_array_equal(resumed[name], small[name])
+    frame = pl.read_parquet(tmp_path / "b" / "rows.parquet")
+    assert frame.height == 12
+    assert {"algorithm", "cell", "order", "violation_rate"} <= set(frame.columns)
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    assert (manifest["batch_size"], manifest["finished"], manifest["rows"]) == (5, True, 12)
+    with pytest.raises(SettingsError, match=r"holds a study with other settings"):
+        Store(tmp_path / "b", {"something": "else"})
+    assert "| tiny | slow | 6 |" in markdown(summarise(first))
+
+
+def test_a_killed_study_goes_on_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "tiny.toml").write_text(DEFINITION)
+    command = [sys.executable, "-m", "tidegate", "reproduce", "sweep", "tiny.toml", "--runs", "6"]
+    command += ["--seed", "3", "--out", "study", "--device", "cpu"]
+    environment = {**os.environ, "NO_COLOR": "1"}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL)
+    parts = tmp_path / "study" / "parts"
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not (parts.is_dir() and any(parts.glob("*0.npz"))):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    process.wait(60)
+    done = {part.name: part.stat().st_mtime_ns for part in parts.glob("*.npz")}
+    assert done
+    result = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "| tiny | noisy | 6 |" in result.stdout
+    kept = {part.name: part.stat().st_mtime_ns for part in parts.glob("*.npz") if part.name in done}
+    assert kept == done
+    for name in ("rows.parquet", "table.md", "violation.svg", "violation.png", "manifest.json"):
+        assert (tmp_path / "study" / name).stat().st_size > 0
+
+
+def test_estimates() -> None:
+    estimate = Estimate.of(np.array([1.0, 2.0, 3.0]))
+    assert estimate.mean == 2.0
+    assert estimate.error == pytest.approx(1 / np.sqrt(3))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["table1", "--speeds", "7"], "speeds are '7'"),
+        (["table1", "--device", "abacus"], "device is 'abacus'"),
+        (["sweep"], "needs the TOML file"),
+        (["table1", "--runs", "1500"], "runs is 1500"),
+    ],
+)
+def test_bad_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tidegate", "reproduce", *arguments]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
