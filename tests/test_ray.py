@@ -4,7 +4,6 @@ import os
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -41,13 +40,15 @@ def cluster() -> Iterator[Any]:
     from ray.cluster_utils import Cluster
 
     os.environ["RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO"] = "0"
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    made: Any = Cluster(
+        initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False}
+    )
     yield made
     ray.shutdown()
     made.shutdown()
 
 
-def test_a_sweep_survives_the_loss_of_a_node(cluster: Any, tmp_path: Path) -> None:
+def test_a_sweep_survives_the_loss_of_a_node(cluster: Any) -> None:
     nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
     batches = _batches()
     local: dict[str, Any] = {}
