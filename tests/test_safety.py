@@ -145,6 +145,21 @@ def test_the_support_check_forgives_rounding_and_can_be_switched_off() -> None:
     )  # what the check is there to prevent
 
 
+def test_what_the_support_check_forgives_is_no_evidence() -> None:
+    """Propensities 0.9 % too large on rewards near 100: a gain of 0.9 out of nothing."""
+    rows = 200
+    noise = 1e-3 * np.random.default_rng(1).normal(size=rows)
+    log = EpisodeLog.from_arrays(
+        np.zeros(rows),
+        100 + noise,
+        np.full(rows, 0.5),
+        recorded={"candidate": np.full(rows, 0.5045), "safe": np.full(rows, 0.5)},
+    )
+    decision = _gate(log)
+    assert decision.candidate.lower > decision.safe.upper
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SUPPORT)
+
+
 def test_constant_rewards_are_no_evidence() -> None:
     log = EpisodeLog.from_arrays(
         np.zeros(50), np.full(50, 0.1), np.ones(50), recorded={"candidate": np.ones(50), "safe": np.ones(50)}

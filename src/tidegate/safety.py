@@ -68,10 +68,15 @@ def compare_policies(
     fits, intervals = jax.vmap(bounded)(returns)
     ratios = jnp.stack([stopped_ratios(policy, log, settings.discount) for policy in policies])
     lower, upper = intervals.lower[0], intervals.upper[1]
+    excess = jax.vmap(_ratio_excess, (0, None, None))(ratios, design, settings)
+    # Propensities are logged with a few digits, so a small excess is forgiven, but what it can have
+    # added to the returns is no evidence.
+    forgiven = jnp.sum(excess * jnp.max(jnp.abs(fits.returns), axis=1))
     doubts = {
         **_design_doubts(design),
         Reason.LOG_FULL: jnp.asarray(log_full),
-        Reason.SUPPORT: ~jnp.all(jax.vmap(_mean_is_one, (0, None, None))(ratios, design, settings)),
+        Reason.SUPPORT: ~jnp.all(excess <= RATIO_TOLERANCE)
+        | ((lower > upper) & ~(lower - upper > forgiven)),
         Reason.NO_VARIATION: ~jnp.all(jax.vmap(_varies)(fits)),
         Reason.NOT_FINITE: ~(jnp.isfinite(lower) & jnp.isfinite(upper)),
         Reason.NOT_BETTER: ~(lower > upper),
@@ -100,19 +105,19 @@ def _design_doubts(design: TrendDesign) -> dict[Reason, Bool[Array, ""]]:
     }
 
 
-def _mean_is_one(
+def _ratio_excess(
     ratios: Float[Array, " n"], design: TrendDesign, settings: ForecastSettings
-) -> Bool[Array, ""]:
-    """Ratios average to 1 if the log supports the policy and its propensities are right.
+) -> Float[Array, ""]:
+    """How far the mean ratio is from 1, beyond chance.
 
-    One per cent is forgiven: propensities are logged with a few digits.
+    Its expectation is 1 if the log supports the policy and the propensities are right.
     """
     if math.isinf(settings.support_z):
-        return jnp.ones((), bool)
+        return jnp.zeros((), ratios.dtype)
     count = jnp.maximum(jnp.sum(design.present), 1)
     mean = jnp.sum(ratios) / count
     spread = jnp.sqrt(jnp.sum(jnp.where(design.present, (ratios - mean) ** 2, 0.0))) / count
-    return jnp.abs(mean - 1) <= settings.support_z * spread + RATIO_TOLERANCE
+    return jnp.maximum(jnp.abs(mean - 1) - settings.support_z * spread, 0.0)
 
 
 def _varies(fit: TrendFit) -> Bool[Array, ""]:

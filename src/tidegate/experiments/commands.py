@@ -73,11 +73,9 @@ def _draw_bars(columns: dict[str, Column], num_episodes: int, out: Path) -> None
         ("normalised", "improvement over safe, normalised"),
         ("violation", "% of episodes under an unsafe policy"),
     ):
-        _save(out / field, 6, 3.6, partial(_bars, summaries=summaries, field=field, label=label))
-
-
-def _bars(axis: Axes, **what: Any) -> Axes:
-    return draw_bars(axis, **what)
+        _save(
+            out / field, 6, 3.6, partial(draw_bars, summaries=summaries, field=field, label=label)
+        )
 
 
 def _draw_figure4(columns: dict[str, Column], num_episodes: int, out: Path) -> None:
