@@ -1,5 +1,6 @@
 """Gradients against finite differences, and what the search climbs."""
 
+import functools
 from typing import Any
 
 import jax
@@ -33,8 +34,15 @@ from tidegate import (
     percentile_t_interval,
     search_candidate,
 )
+from tidegate.action_table import is_tabular
 from tidegate.bootstrap import KeyedMultipliers
-from tidegate.candidate import mean_entropy, natural_gradient, search_objective
+from tidegate.candidate import (
+    mean_entropy,
+    natural_gradient,
+    search_objective,
+    tabular_objective,
+)
+from tidegate.episodes import grow
 from tidegate.performance import design_for, log_axis, policy_trend
 from tidegate.policies import ParametricPolicy
 
@@ -95,6 +103,39 @@ def test_gradient_through_the_sort(
 
     numeric = finite_difference(lambda x: float(value(jnp.asarray(x))), np.asarray(flat))
     np.testing.assert_allclose(jax.grad(value)(flat), numeric, rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("objective", [Objective.PERCENTILE, Objective.MEAN])
+@pytest.mark.parametrize("in_returns", [True, False])
+def test_the_action_table_is_the_same_objective(objective: Objective, in_returns: bool) -> None:
+    policy, log = CASES[0]
+    padded = grow(log, 55)
+    settings = SearchSettings(
+        objective=objective, entropy_weight=0.3, entropy_in_returns=in_returns
+    )
+    design = design_for(FORECAST, padded, log_axis(FORECAST, log.span))
+    signs = Webb(jax.random.key(0), 200)
+    policy = jax.tree.map(jnp.asarray, policy)
+    assert is_tabular(policy, log, FORECAST)
+    tabled = tabular_objective(settings, policy, padded, design, signs)
+    slow = functools.partial(
+        search_objective,
+        settings=settings, forecasting=FORECAST, log=padded, design=design, multipliers=signs,
+    )  # fmt: skip
+    for logits in ([0.3, -0.2, 0.1], [2.0, -1.0, 0.0]):
+        at = SoftmaxPolicy(jnp.asarray(logits))
+        value, gradient = jax.value_and_grad(tabled)(at)
+        expected, expected_gradient = jax.value_and_grad(slow)(at)
+        assert float(value) == pytest.approx(float(expected), rel=1e-10)
+        np.testing.assert_allclose(gradient.logits, expected_gradient.logits, rtol=1e-9, atol=1e-12)
+
+
+def test_the_action_table_is_only_for_one_decision_without_state() -> None:
+    several, log = EpisodeLog.from_arrays(*(np.ones((5, 2)),) * 3), CASES[0][1]
+    assert is_tabular(CASES[0][0], log, FORECAST)
+    assert not is_tabular(CASES[0][0], several, FORECAST)
+    assert not any(is_tabular(policy, other, FORECAST) for policy, other in CASES[1:])
+    assert not is_tabular(SoftmaxPolicy(np.zeros(1000)), log, FORECAST)
 
 
 @pytest.mark.parametrize("kind", [Rademacher, Mammen, Webb])

@@ -21,12 +21,13 @@ from tidegate.errors import SettingsError
 from tidegate.experiments.coverage import (
     METHODS,
     CoverageCell,
+    CoverageJob,
     CoverageRow,
     Noise,
     coverage_study,
     coverage_table,
     draw_noise,
-    run_cell,
+    summarise_coverage,
 )
 from tidegate.experiments.rivals import (
     block_draws,
@@ -198,6 +199,10 @@ def test_the_study_varies_one_factor_at_a_time() -> None:
 
 UNDERFIT = CoverageCell(order=1, draws=100)
 RUNS = 300
+
+
+def run_cell(cell: CoverageCell, runs: int, seed: int) -> list[CoverageRow]:
+    return summarise_coverage(CoverageJob(cell, runs, seed).run())
 
 
 def test_same_seed_same_rows_whatever_the_callers_precision() -> None:

@@ -12,8 +12,8 @@ PROJECT = ROOT.parent.parent
 # The order in which the data flows.
 FLOW = [
     "errors", "trees", "precision", "door", "episodes", "policies", "returns", "basis", "trend",
-    "bootstrap", "performance", "candidate", "verdicts", "records", "safety", "loop", "drivers",
-    "presets", "theory",
+    "bootstrap", "performance", "action_table", "candidate", "verdicts", "records", "safety", "loop",
+    "drivers", "presets", "theory",
 ]  # fmt: skip
 EDGES = {"simulators", "experiments", "reports", "cli", "__init__", "__main__"}
 

@@ -94,7 +94,7 @@ def test_batches_partition_the_runs_by_shape(tiny: Sweep) -> None:
     for batch in batches:
         assert len(set(batch.runs.drawn["lookahead"].tolist())) == 1
         assert len(batch.runs) <= batch.size <= 16
-    assert len({(batch.static, batch.size) for batch in batches}) == 2
+    assert len({batch.program for batch in batches}) == 2
 
 
 def test_table_1_is_six_sweeps() -> None:
@@ -137,7 +137,8 @@ def test_rows_do_not_depend_on_the_batch_size_and_a_study_goes_on(
     assert "| tiny | slow | 6 |" in markdown(summarise(first))
 
 
-def test_a_killed_study_goes_on_from_the_command_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
+def test_a_killed_study_goes_on_from_the_command_line(tmp_path: Path, blow: signal.Signals) -> None:
     (tmp_path / "tiny.toml").write_text(DEFINITION)
     command = [sys.executable, "-m", "tidegate", "reproduce", "sweep", "tiny.toml", "--runs", "6"]
     command += ["--seed", "3", "--out", "study", "--device", "cpu"]
@@ -147,7 +148,7 @@ def test_a_killed_study_goes_on_from_the_command_line(tmp_path: Path) -> None:
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not (parts.is_dir() and any(parts.glob("*0.npz"))):
         time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(blow)
     process.wait(60)
     done = {part.name: part.stat().st_mtime_ns for part in parts.glob("*.npz")}
     assert done
@@ -163,9 +164,11 @@ def test_a_killed_study_goes_on_from_the_command_line(tmp_path: Path) -> None:
 
 
 def test_estimates() -> None:
-    estimate = Estimate.of(np.array([1.0, 2.0, 3.0]))
+    estimate = Estimate.of(np.array([1.0, 2.0, 3.0]), np.arange(3))
     assert estimate.mean == 2.0
     assert estimate.error == pytest.approx(1 / np.sqrt(3))
+    repeated = Estimate.of(np.array([1.0, 2.0, 3.0] * 4), np.array([0, 1, 2] * 4))
+    assert repeated == estimate
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ differentiates a single row of multipliers.
 """
 
 import enum
+from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,6 +17,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float
 
+from .action_table import action_table, coefficients, is_tabular
 from .basis import TimeAxis
 from .bootstrap import (
     GivenMultipliers,
@@ -31,7 +34,7 @@ from .bootstrap import (
 from .episodes import EpisodeLog, TrainingEpisodes
 from .errors import PolicyError, SettingsError
 from .performance import ForecastSettings, design_for, log_axis
-from .policies import ParametricPolicy
+from .policies import ParametricPolicy, SoftmaxPolicy
 from .precision import full_products, in_double
 from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
@@ -131,6 +134,47 @@ def straight_through_bound(
     return fit.point + value if percentile else fit.point - value * jnp.sqrt(fit.variance)
 
 
+def objective_of(
+    settings: SearchSettings,
+    forecasting: ForecastSettings,
+    policy: ParametricPolicy,
+    log: EpisodeLog,
+    design: TrendDesign,
+    multipliers: Multipliers,
+) -> Callable[[Any], Float[Array, ""]]:
+    """`search_objective` as a function of the policy, with all that it shares between steps made once."""
+    if settings.objective is Objective.PERCENTILE_T or not is_tabular(policy, log, forecasting):
+        signs = held(multipliers, log.capacity)
+        return lambda policy: search_objective(policy, settings, forecasting, log, design, signs)
+    return tabular_objective(settings, policy, log, design, multipliers)
+
+
+def tabular_objective(
+    settings: SearchSettings,
+    policy: SoftmaxPolicy,
+    log: EpisodeLog,
+    design: TrendDesign,
+    multipliers: Multipliers,
+) -> Callable[[Any], Float[Array, ""]]:
+    """`search_objective` where returns are linear in the action probabilities."""
+    table = action_table(policy, log, design, multipliers)
+    rank = lower_rank(settings.alpha, multipliers.num_draws)
+
+    @full_products
+    def objective(policy: SoftmaxPolicy) -> Float[Array, ""]:
+        in_returns = settings.entropy_weight if settings.entropy_in_returns else 0.0
+        mixture = coefficients(policy, in_returns)
+        bound = table.points @ mixture
+        if settings.objective is Objective.PERCENTILE:
+            values = jax.lax.stop_gradient(table.deviations @ mixture)
+            bound += table.deviations[draw_at_rank(values, rank)] @ mixture
+        if settings.entropy_in_returns:
+            return bound
+        return bound + settings.entropy_weight * policy.entropy()
+
+    return objective
+
+
 def mean_entropy(policy: ParametricPolicy, log: EpisodeLog) -> Float[Array, ""]:
     """H(π, D): the entropy averaged over the logged steps."""
     entropies = jnp.broadcast_to(policy.entropy(log.states), log.mask.shape)
@@ -148,12 +192,10 @@ def continue_search(
     """`settings.steps` gradient steps; a step whose gradient is not finite is not taken."""
     log = training.log
     design = design_for(forecasting, log, axis)
-    signs = held(multipliers, log.capacity)
+    objective = objective_of(settings, forecasting, state.policy, log, design, multipliers)
 
     def ascend(_: Array, current: SearchState) -> SearchState:
-        gradient = jax.grad(search_objective)(
-            current.policy, settings, forecasting, log, design, signs
-        )
+        gradient = jax.grad(objective)(current.policy)
         if settings.average_gradient:
             count = jnp.maximum(jnp.sum(jnp.asarray(log.present)), 1)
             gradient = map_leaves(lambda g: g / count, gradient)

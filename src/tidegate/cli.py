@@ -96,7 +96,9 @@ def reproduce(
     runs: Annotated[
         int, typer.Option(min=1, help="Runs per cell: up to 1,000 settings, then trials of each.")
     ] = 1_000,
-    speeds: Annotated[str, typer.Option(help="Speeds, separated by commas.")] = "0,1,2,3",
+    speeds: Annotated[
+        str, typer.Option(help="Speeds, separated by commas (coverage has none).")
+    ] = "0,1,2,3",
     seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, gpu, or auto for what JAX finds.")] = "auto",
     engine: Annotated[str, typer.Option(help="local, or ray for a Ray cluster.")] = "local",
@@ -118,17 +120,18 @@ def reproduce(
     chosen = _speeds(speeds)
     try:
         with progress_bar("") as progress:
-            common: dict[str, Any] = {"runs": runs, "seed": seed, "progress": progress}
-            engines = {"engine": engine, "address": address}
+            common: dict[str, Any] = {
+                "runs": runs, "seed": seed, "progress": progress, "engine": engine, "address": address,
+            }  # fmt: skip
             if study is Study.COVERAGE:
                 table = commands.reproduce_coverage(folder, **common)
             elif study is Study.SWEEP:
                 if definition is None:
                     raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")
-                table = commands.reproduce_sweep(definition, folder, **common, **engines)
+                table = commands.reproduce_sweep(definition, folder, **common)
             else:
                 run = getattr(commands, f"reproduce_{study.value}")
-                table = run(chosen, folder, **common, **engines)
+                table = run(chosen, folder, **common)
     except KeyboardInterrupt:
         typer.echo(f"tidegate: stopped; the same command goes on from {folder}.", err=True)
         os._exit(130)  # batches in flight are abandoned, not waited for

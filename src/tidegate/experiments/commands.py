@@ -1,6 +1,5 @@
 """What `tidegate reproduce` does: a study, then its table and figures, all in one folder."""
 
-import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,8 +11,8 @@ from matplotlib.axes import Axes
 from ..reports.coverage import draw_coverage
 from ..reports.figures import STYLE, draw_figure
 from ..reports.studies import draw_bars, draw_curves, draw_unsafe
-from .coverage import CoverageRow, coverage_study, coverage_table, run_cell
-from .reproduce import Progress, run_study
+from .coverage import CoverageJob, coverage_study, coverage_table, summarise_coverage
+from .reproduce import Progress, run_jobs, run_study
 from .store import Store
 from .studies import figure4, table1
 from .sweep import Column, Sweep, load_sweep
@@ -37,22 +36,20 @@ def reproduce_sweep(definition: Path, out: Path, **study: Any) -> str:
     return _reproduce([load_sweep(definition)], out, _draw_bars, study)
 
 
-def reproduce_coverage(out: Path, *, runs: int, seed: int, progress: Progress | None) -> str:
-    """How often intervals cover the truth; a cell that is done is not run again."""
-    cells = coverage_study()
-    store = Store(out, {"study": "coverage", "cells": len(cells), "runs": runs, "seed": seed})
-    rows: list[CoverageRow] = []
-    for index, cell in enumerate(cells):
-        part = store.parts / f"{index:03d}.json"
-        if not part.exists():
-            scratch = part.with_suffix(".tmp")
-            scratch.write_text(json.dumps(run_cell(cell, runs, seed)))
-            scratch.replace(part)
-        rows += json.loads(part.read_text())
-        if progress is not None:
-            progress("cells", index + 1, len(cells))
+def reproduce_coverage(
+    out: Path,
+    *,
+    runs: int,
+    seed: int,
+    engine: str = "local",
+    address: str | None = None,
+    progress: Progress | None = None,
+) -> str:
+    """How often intervals cover the truth, over lengths, levels, noises and orders."""
+    jobs = [CoverageJob(cell, runs, seed) for cell in coverage_study()]
+    store = Store(out, {"cells": [job.cell for job in jobs], "runs": runs, "seed": seed})
+    rows = summarise_coverage(run_jobs(jobs, store, engine, address, progress))
     _save(out / "coverage", 7, 4, lambda axis: draw_coverage(axis, rows))
-    store.note(finished=True)
     return _table(out, coverage_table(rows))
 
 

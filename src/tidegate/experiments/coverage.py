@@ -37,6 +37,7 @@ from .rivals import (
     plain_t_interval,
     residual_interval,
 )
+from .sweep import Column
 
 TRUE_WEIGHTS = (1.0, -0.7, 0.4, 0.2)  # of the cosines of order 0 to 3
 SCALE_GROWTH = 10.0  # the last heteroscedastic noise over the first
@@ -72,6 +73,9 @@ class CoverageCell:
                 expected="an order from 0 up and at least 4 · (order + 1) episodes",
                 remedy="With fewer, some draws of pairs have too few distinct times for a fit.",
             )
+
+
+_CELL_FIELDS = ("episodes", "alpha", "noise", "order", "lookahead", "draws")
 
 
 class CoverageRow(TypedDict):
@@ -121,21 +125,65 @@ def coverage_study() -> list[CoverageCell]:
     return list(dict.fromkeys(cells))
 
 
-@in_double
-def run_cell(cell: CoverageCell, runs: int, seed: int) -> list[CoverageRow]:
-    """Simulate `runs` logs and count, for each method, how many of its intervals hold the truth.
+@dataclasses.dataclass(frozen=True)
+class CoverageJob:
+    """All runs of one cell; an engine runs it like a batch of a sweep.
 
     Cells of equal length and noise see the same logs under the same seed.
     """
-    if runs < 1:
-        raise SettingsError(f"runs is {runs}", expected="an integer from 1 up")
-    covered, widths = _simulate(cell, jax.random.split(jax.random.key(seed), runs))
-    rates = np.asarray(covered).mean(axis=0)  # in NumPy: JAX averages booleans in 32 bits
-    medians = np.median(np.asarray(widths), axis=0)
-    return [
-        _row(cell, method, runs, float(rate), float(width))
-        for method, rate, width in zip(METHODS, rates, medians, strict=True)
-    ]
+
+    cell: CoverageCell
+    count: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise SettingsError(f"runs is {self.count}", expected="an integer from 1 up")
+
+    @property
+    def name(self) -> str:
+        return "-".join(f"{value}" for value in _plain(self.cell).values())
+
+    @property
+    def program(self) -> CoverageCell:
+        return self.cell
+
+    def prepare(self) -> None:
+        """Nothing to share: every cell is a program of its own."""
+
+    @in_double
+    def run(self) -> dict[str, Column]:
+        """One row per simulated log: for each method, whether it held the truth, and how wide it was."""
+        keys = jax.random.split(jax.random.key(self.seed), self.count)
+        covered, widths = (np.asarray(one).T for one in _simulate(self.cell, keys))
+        return {
+            **{name: np.full(self.count, value) for name, value in _plain(self.cell).items()},
+            "run": np.arange(self.count),
+            **{f"{name}: covered": held for name, held in zip(METHODS, covered, strict=True)},
+            **{f"{name}: width": width for name, width in zip(METHODS, widths, strict=True)},
+        }
+
+
+def summarise_coverage(columns: dict[str, Column]) -> list[CoverageRow]:
+    """Count, in each cell and for each method, how many intervals hold the truth."""
+    cells = list(zip(*(columns[name].tolist() for name in _CELL_FIELDS), strict=True))
+    rows = []
+    for cell in dict.fromkeys(cells):
+        here = np.array([one == cell for one in cells])
+        for method in METHODS:
+            coverage = float(columns[f"{method}: covered"][here].mean())
+            runs = int(here.sum())
+            rows.append(
+                CoverageRow(
+                    **dict(zip(_CELL_FIELDS, cell, strict=True)),  # type: ignore[typeddict-item]
+                    method=method,
+                    runs=runs,
+                    coverage=coverage,
+                    standard_error=_binomial_error(coverage, runs),
+                    median_width=float(np.median(columns[f"{method}: width"][here])),
+                )
+            )
+    return rows
 
 
 def draw_noise(noise: Noise, key: PRNGKeyArray, n: int) -> Float[Array, " n"]:
@@ -209,22 +257,8 @@ def _true_trend(times: Float[Array, " n"], axis: TimeAxis) -> Float[Array, " n"]
     return basis.design_matrix(times, axis) @ jnp.array(TRUE_WEIGHTS)
 
 
-def _row(
-    cell: CoverageCell, method: str, runs: int, coverage: float, median_width: float
-) -> CoverageRow:
-    return CoverageRow(
-        episodes=cell.episodes,
-        alpha=cell.alpha,
-        noise=cell.noise.value,
-        order=cell.order,
-        lookahead=cell.lookahead,
-        draws=cell.draws,
-        method=method,
-        runs=runs,
-        coverage=coverage,
-        standard_error=_binomial_error(coverage, runs),
-        median_width=median_width,
-    )
+def _plain(cell: CoverageCell) -> dict[str, Any]:
+    return {**dataclasses.asdict(cell), "noise": cell.noise.value}
 
 
 def _binomial_error(rate: float, runs: int) -> float:
@@ -233,9 +267,7 @@ def _binomial_error(rate: float, runs: int) -> float:
 
 def _cell_values(row: CoverageRow) -> tuple[Any, ...]:
     """What tells one cell from another; the first four are shown in the table."""
-    return tuple(
-        row[name] for name in ("episodes", "alpha", "noise", "order", "lookahead", "draws")
-    )
+    return tuple(row[name] for name in _CELL_FIELDS)  # type: ignore[literal-required]
 
 
 def _entry(row: CoverageRow) -> str:

@@ -1,23 +1,43 @@
-"""Where batches run: on this machine's cores or its GPU, or as tasks on a Ray cluster.
+"""Where jobs run: on this machine's cores or its GPU, or as tasks on a Ray cluster.
 
-An engine takes batches and calls `done(batch, columns)` for each exactly once, in any order, from the
+An engine takes jobs and calls `done(job, columns)` for each exactly once, in any order, from the
 calling thread.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import jax
 
 from ..errors import SettingsError
-from .batches import Batch, compiled, run_batch
 from .sweep import Column
 
-Done = Callable[[Batch, dict[str, Column]], None]
+
+class Job(Protocol):
+    """A part of a study: some runs, as plain data that can travel to another process."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def count(self) -> int:
+        """How many runs."""
+
+    @property
+    def program(self) -> Hashable:
+        """Jobs of one program share what `prepare` makes."""
+
+    def prepare(self) -> None: ...
+
+    def run(self) -> dict[str, Column]: ...
+
+
+J = TypeVar("J", bound=Job)
+Done = Callable[[J, dict[str, Column]], None]
 BYTES_PER_RUN = 2**20  # log, rows and draws of one run at full capacity, generously
-COMPILERS = 4  # a program is compiled on several cores already
+COMPILERS = 2  # a program is compiled on several cores already: more of them only delay the first
 MOST_RUNS = {"cpu": 32, "gpu": 12_000}
 
 
@@ -32,17 +52,16 @@ def batch_size() -> int:
     return max(1, min(MOST_RUNS.get(device.platform, MOST_RUNS["cpu"]), fits))
 
 
-def run_local(batches: Iterable[Batch], done: Done) -> None:
-    """Two cores work on two batches; a GPU on one, while the next programs compile."""
-    batches = list(batches)
+def run_local(jobs: Sequence[J], done: Done[J]) -> None:
+    """Two cores work on two jobs; a GPU on one, while the next programs compile."""
     workers = 1 if jax.default_backend() == "gpu" else os.cpu_count() or 1
-    firsts = {(batch.static, batch.size): batch for batch in reversed(batches)}
+    firsts = {job.program: job for job in reversed(jobs)}
     compilers = ThreadPoolExecutor(min(os.cpu_count() or 1, COMPILERS))
     runners = ThreadPoolExecutor(workers)
     try:
-        for batch in reversed(firsts.values()):
-            compilers.submit(compiled, batch)
-        tasks = {runners.submit(run_batch, batch): batch for batch in batches}
+        for job in reversed(firsts.values()):
+            compilers.submit(job.prepare)
+        tasks = {runners.submit(job.run): job for job in jobs}
         for task in as_completed(tasks):
             done(tasks[task], task.result())
     finally:
@@ -50,17 +69,21 @@ def run_local(batches: Iterable[Batch], done: Done) -> None:
         compilers.shutdown(wait=False, cancel_futures=True)
 
 
-def run_ray(batches: Iterable[Batch], done: Done, *, address: str | None = None) -> None:
-    """The same batches as Ray tasks; Ray reruns those whose node is lost."""
+def run_ray(jobs: Sequence[J], done: Done[J], *, address: str | None = None) -> None:
+    """The same jobs as Ray tasks; Ray reruns those whose node is lost."""
     ray = _import_ray()
     if not ray.is_initialized():
         ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
-    task = ray.remote(num_cpus=1, max_retries=-1)(run_batch)
-    waiting = {task.remote(batch): batch for batch in batches}
+    task = ray.remote(num_cpus=1, max_retries=-1)(_run)
+    waiting = {task.remote(job): job for job in jobs}
     while waiting:
         (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
         columns = ray.get(ready)
         done(waiting.pop(ready), columns)
+
+
+def _run(job: Job) -> dict[str, Column]:
+    return job.run()
 
 
 def _import_ray() -> Any:

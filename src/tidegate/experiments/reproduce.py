@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from ..errors import SettingsError
 from .batches import Batch, cut
-from .engines import Done, batch_size, run_local, run_ray
+from .engines import Done, J, batch_size, run_local, run_ray
 from .store import Store, write_parquet
 from .sweep import Column, Sweep, list_runs
 
@@ -44,11 +45,33 @@ def run_study(
         )
     ]
     store.note(batch_size=size)
-    _run_missing(batches, store, engine, address, progress)
-    columns = store.load(batches)
-    write_parquet(columns, out / "rows.parquet")
-    store.note(rows=len(columns["algorithm"]), finished=True)
+    return run_jobs(batches, store, engine, address, progress, order=_in_order)
+
+
+def run_jobs(
+    jobs: Sequence[J],
+    store: Store,
+    engine: str,
+    address: str | None,
+    progress: Progress | None,
+    order: Callable[[dict[str, Column], Sequence[J]], dict[str, Column]] = lambda columns, _: (
+        columns
+    ),
+) -> dict[str, Column]:
+    """Run every job whose part the store lacks; return all rows and leave them in rows.parquet."""
+    _run_missing(jobs, store, engine, address, progress)
+    columns = order(store.load(jobs), jobs)
+    write_parquet(columns, store.folder / "rows.parquet")
+    store.note(rows=sum(job.count for job in jobs), finished=True)
     return columns
+
+
+def _in_order(columns: dict[str, Column], batches: Sequence[Batch]) -> dict[str, Column]:
+    """The order of the sweeps, their cells, settings and trials, however they were batched."""
+    rank = {name: i for i, name in enumerate(dict.fromkeys(b.sweep.name for b in batches))}
+    algorithm = np.array([rank[str(name)] for name in columns["algorithm"]])
+    order = np.lexsort((columns["trial"], columns["setting"], columns["cell"], algorithm))
+    return {name: values[order] for name, values in columns.items()}
 
 
 def split_runs(runs: int) -> tuple[int, int]:
@@ -61,27 +84,28 @@ def split_runs(runs: int) -> tuple[int, int]:
 
 
 def _run_missing(
-    batches: list[Batch], store: Store, engine: str, address: str | None, progress: Progress | None
+    jobs: Sequence[J], store: Store, engine: str, address: str | None, progress: Progress | None
 ) -> None:
-    missing = [batch for batch in batches if not store.has(batch)]
-    total = sum(len(batch.runs) for batch in batches)
-    finished = total - sum(len(batch.runs) for batch in missing)
+    missing = [job for job in jobs if not store.has(job)]
+    total = sum(job.count for job in jobs)
+    finished = total - sum(job.count for job in missing)
 
-    def done(batch: Batch, columns: dict[str, Any]) -> None:
+    def done(job: J, columns: dict[str, Column]) -> None:
         nonlocal finished
-        store.save(batch, columns)
-        finished += len(batch.runs)
+        store.save(job, columns)
+        finished += job.count
         if progress is not None:
             progress("runs", finished, total)
 
     if progress is not None:
         progress("runs", finished, total)
-    _engine(engine, address)(missing, done)
+    _start(engine, address, missing, done)
 
 
-def _engine(name: str, address: str | None) -> Callable[[list[Batch], Done], None]:
+def _start(name: str, address: str | None, jobs: Sequence[J], done: Done[J]) -> None:
     if name == "local":
-        return run_local
-    if name == "ray":
-        return lambda batches, done: run_ray(batches, done, address=address)
-    raise SettingsError(f"engine is '{name}'", expected="local or ray")
+        run_local(jobs, done)
+    elif name == "ray":
+        run_ray(jobs, done, address=address)
+    else:
+        raise SettingsError(f"engine is '{name}'", expected="local or ray")

@@ -1,4 +1,4 @@
-"""A study on disk: a manifest, one part per finished batch, and at the end one table of rows.
+"""A study on disk: a manifest, one part per finished job, and at the end one table of rows.
 
 Parts are written under another name and then renamed, so that a part that exists is whole. A study that
 was interrupted goes on with the parts it lacks.
@@ -8,6 +8,7 @@ import dataclasses
 import json
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..errors import SettingsError
 from ..records import versions
-from .batches import Batch
+from .engines import Job
 from .sweep import Column
 
 
@@ -49,33 +50,29 @@ class Store:
         )
         _write(self.folder / "manifest.json", json.dumps(self.manifest, indent=1).encode())
 
-    def has(self, batch: Batch) -> bool:
-        return self._part(batch).exists()
+    def has(self, job: Job) -> bool:
+        return self._part(job).exists()
 
-    def save(self, batch: Batch, columns: dict[str, Column]) -> None:
-        scratch = self._part(batch).with_suffix(".tmp.npz")
+    def save(self, job: Job, columns: dict[str, Column]) -> None:
+        scratch = self._part(job).with_suffix(".tmp.npz")
         np.savez(scratch, allow_pickle=False, **columns)
-        scratch.replace(self._part(batch))
+        scratch.replace(self._part(job))
         self.note()
 
-    def load(self, batches: list[Batch]) -> dict[str, Column]:
-        """All rows, in the order of the sweeps, their cells, settings and trials."""
+    def load(self, jobs: Sequence[Job]) -> dict[str, Column]:
+        """All rows, in the order of the jobs."""
         parts = []
-        for batch in batches:
-            with np.load(self._part(batch)) as part:
+        for job in jobs:
+            with np.load(self._part(job)) as part:
                 parts.append(dict(part))
         names = list(dict.fromkeys(name for part in parts for name in part))
-        columns = {
+        return {
             name: np.concatenate([part.get(name, _missing(part)) for part in parts])
             for name in names
         }
-        rank = {name: i for i, name in enumerate(dict.fromkeys(b.sweep.name for b in batches))}
-        algorithm = np.array([rank[str(name)] for name in columns["algorithm"]])
-        order = np.lexsort((columns["trial"], columns["setting"], columns["cell"], algorithm))
-        return {name: values[order] for name, values in columns.items()}
 
-    def _part(self, batch: Batch) -> Path:
-        return self.parts / f"{batch.name}.npz"
+    def _part(self, job: Job) -> Path:
+        return self.parts / f"{job.name}.npz"
 
 
 def write_parquet(columns: dict[str, Column], path: Path) -> None:
@@ -89,7 +86,7 @@ def write_parquet(columns: dict[str, Column], path: Path) -> None:
 
 
 def _missing(part: dict[str, Column]) -> Column:
-    return np.full(len(part["algorithm"]), np.nan)
+    return np.full(len(next(iter(part.values()))), np.nan)
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -1,6 +1,7 @@
 """Rows -> the paper's table, its numbers beside ours."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 
@@ -20,20 +21,22 @@ NORMALISERS = ("SPIN 50-50", "Stationary")
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A mean over runs and its standard error."""
+    """A mean over runs and its standard error; trials of one setting are alike, so settings count."""
 
     mean: float
     error: float
 
     @classmethod
-    def of(cls, values: Column) -> "Estimate":
-        spread = values.std(ddof=1) / np.sqrt(values.size) if values.size > 1 else np.nan
+    def of(cls, values: Column, settings: Column) -> "Estimate":
+        _, member = np.unique(settings, return_inverse=True)
+        means = np.bincount(member, values) / np.bincount(member)
+        spread = means.std(ddof=1) / np.sqrt(means.size) if means.size > 1 else np.nan
         return cls(float(values.mean()), float(spread))
 
 
 @dataclasses.dataclass(frozen=True)
 class CellSummary:
-    """One algorithm in one cell. Runs are the clusters: episodes of a run are dependent."""
+    """One algorithm in one cell."""
 
     algorithm: str
     cell: str
@@ -51,15 +54,16 @@ def summarise(columns: dict[str, Column]) -> list[CellSummary]:
         for cell in dict.fromkeys(columns["cell"].tolist()):
             rows = (columns["algorithm"] == algorithm) & (columns["cell"] == cell)
             improvement = columns["improvement_over_safe"][rows]
+            estimate = partial(Estimate.of, settings=columns["setting"][rows])
             summaries.append(
                 CellSummary(
                     algorithm=algorithm,
                     cell=cell,
                     runs=int(rows.sum()),
-                    improvement=Estimate.of(improvement),
-                    normalised=Estimate.of(improvement / _largest(columns, cell)),
-                    violation=Estimate.of(100 * columns["violation_rate"][rows]),
-                    deployment=Estimate.of(columns["deployment_rate"][rows]),
+                    improvement=estimate(improvement),
+                    normalised=estimate(improvement / _largest(columns, cell)),
+                    violation=estimate(100 * columns["violation_rate"][rows]),
+                    deployment=estimate(columns["deployment_rate"][rows]),
                 )
             )
     return summaries

@@ -1,0 +1,68 @@
+"""One decision per episode and no state: every return is linear in the action probabilities.
+
+Then Yᵢ = Σ_a π(a) · 1[aᵢ = a] (rᵢ + λ sₐ)/βᵢ, with sₐ the surprise that the entropy bonus pays. Forecast
+and bootstrap are linear in Y, so a search works them out once per action instead of once per step, and
+each gradient step costs draws × actions, whatever the length of the log.
+"""
+
+from typing import TypeGuard
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from .bootstrap import Multipliers, weighted_sums
+from .episodes import EpisodeLog
+from .performance import ForecastSettings
+from .policies import MAX_SUMMED, ParametricPolicy, SoftmaxPolicy
+from .precision import full_products
+from .returns import is_returns, pdis_returns
+from .trend import TrendDesign, fit_trend
+
+
+class ActionTable(eqx.Module):
+    """Forecast and its deviation in every draw, for one unit of probability on each action.
+
+    The first half of each row is what the rewards bring, the second what a surprise of 1 brings.
+    """
+
+    points: Float[Array, " m"]
+    deviations: Float[Array, "b m"]
+
+
+def is_tabular(
+    policy: ParametricPolicy, log: EpisodeLog, settings: ForecastSettings
+) -> TypeGuard[SoftmaxPolicy]:
+    """Whether returns are linear in the probabilities of a few actions."""
+    return (
+        isinstance(policy, SoftmaxPolicy)
+        and log.mask.shape[1] == 1
+        and log.num_actions is not None
+        and log.num_actions <= policy.outputs().size <= MAX_SUMMED
+        and settings.estimator in (pdis_returns, is_returns)
+    )
+
+
+@full_products
+def action_table(
+    policy: SoftmaxPolicy, log: EpisodeLog, design: TrendDesign, multipliers: Multipliers
+) -> ActionTable:
+    """All that a search over state-free policies needs to know of the log."""
+    actions = jnp.arange(policy.outputs().size)[:, None]
+    chosen = (jnp.asarray(log.actions)[:, 0] == actions) & log.mask[:, 0]
+    per_reward = jnp.where(chosen, jnp.exp(-jnp.asarray(log.behavior_log_probs)[:, 0]), 0.0)
+    rewards = jnp.where(chosen, per_reward * jnp.asarray(log.rewards)[:, 0], 0.0)
+    fits = jax.vmap(lambda returns: fit_trend(design, returns))(
+        jnp.concatenate([rewards, per_reward])
+    )
+    weighted = design.forecast_weights * fits.residuals
+    return ActionTable(fits.point, weighted_sums(multipliers, lambda rows: rows, weighted))
+
+
+def coefficients(policy: SoftmaxPolicy, surprise_weight: float | Array) -> Float[Array, " m"]:
+    """What the table is multiplied with; the surprise itself is not differentiated."""
+    log_probs = policy.log_probs()
+    probs = jnp.exp(log_probs)
+    surprise = -jax.lax.stop_gradient(jnp.where(jnp.isneginf(log_probs), 0.0, log_probs))
+    return jnp.concatenate([probs, surprise_weight * surprise * probs])
