@@ -1,10 +1,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+SIMGLUCOSE := .venv-simglucose
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit verify bench peer figures clean
+.PHONY: help demo test lint types unit verify bench diabetes peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -35,14 +36,26 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev
+unit: $(VENV)/.dev $(SIMGLUCOSE)/.done
 	$(BIN)/pytest
+
+# A peer with pins on packages that must never meet ours. Where it cannot be installed, the tests that
+# need it are skipped and say so.
+$(SIMGLUCOSE)/.done: constraints.txt
+	-$(PYTHON) -m venv $(SIMGLUCOSE) \
+	  && $(SIMGLUCOSE)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	    numpy pandas scipy matplotlib 'setuptools<81' \
+	  && $(SIMGLUCOSE)/bin/pip install --quiet --disable-pip-version-check --no-deps simglucose==0.2.11 \
+	  && touch $@
 
 verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against published rates
 	$(BIN)/pytest -m verify -s
 
 bench: $(VENV)/.bench  ## speed and memory, as ratios to named peers
 	$(BIN)/python benchmarks/interval.py
+
+diabetes: $(VENV)/.bench $(SIMGLUCOSE)/.done  ## patient-days per second against simglucose, and the solvers
+	$(BIN)/python benchmarks/diabetes.py
 
 peer: $(VENV)/.bench  ## one run in PyTorch against ours (installs PyTorch)
 	$(PIP) -e '.[peer]'
@@ -52,4 +65,4 @@ figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) build dist demo.html

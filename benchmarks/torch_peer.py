@@ -11,6 +11,7 @@ import os
 import platform
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -23,7 +24,7 @@ from tidegate.drivers import simulate
 from tidegate.simulators.recommender import SAFE_LOGITS, Recommender, speed_frequency
 
 EPISODES, WARMUP, SPEED, ORDER, ALPHA, ENTROPY_WEIGHT = 2_000, 20, 1, 3, 0.05, 0.01
-SEARCH_DRAWS, TEST_DRAWS, BATCH, REPEATS = 200, 500, 25, 3
+SEARCH_DRAWS, TEST_DRAWS, BATCH, REPEATS = 200, 500, 32, 3
 STEPS_PER_EPISODE = 3.5  # the middle of the paper's range, 2 to 5 gradient steps per episode
 LEARNING_RATE, DAMPING, NOISE = 0.01, 1e-4, 0.05
 SAFE = torch.tensor(SAFE_LOGITS)
@@ -206,16 +207,25 @@ def tidegate_runs(lookahead: int, steps: int) -> jax.stages.Wrapped:
     return jax.jit(jax.vmap(one))
 
 
-def time_tidegate(lookahead: int, steps: int, batch: int) -> tuple[list[Run], float]:
+def time_tidegate(
+    lookahead: int, steps: int, batch: int, *, side_by_side: int = 1
+) -> tuple[list[Run], float]:
+    """Seconds per run of a batch, or of several batches at once, one per core, as a study runs them."""
     keys = jax.random.split(jax.random.key(0), batch)
     start = time.perf_counter()
     runs = tidegate_runs(lookahead, steps).lower(keys).compile()
     print(f"  tidegate, batch of {batch}: compiled in {time.perf_counter() - start:.1f} s")
+
+    def collected() -> list[Any]:
+        return [np.asarray(column) for column in runs(keys)]
+
     times = []
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        columns = [np.asarray(column) for column in runs(keys)]
-        times.append((time.perf_counter() - start) / batch)
+    with ThreadPoolExecutor(side_by_side) as pool:
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            tasks = [pool.submit(collected) for _ in range(side_by_side)]
+            columns, *_ = [task.result() for task in tasks]
+            times.append((time.perf_counter() - start) / (batch * side_by_side))
     seconds = statistics.median(times)
     return [Run(float(i), float(v), seconds) for i, v in zip(*columns, strict=True)], seconds
 
@@ -239,6 +249,9 @@ def main() -> None:
           f"RecoSys at speed {SPEED}, {EPISODES:,} episodes, lookahead {lookahead}, "
           f"{steps} gradient steps a window, 32-bit")  # fmt: skip
     rows = {
+        f"tidegate, {BATCH} runs at once on each core": time_tidegate(
+            lookahead, steps, BATCH, side_by_side=os.cpu_count() or 1
+        ),
         f"tidegate, {BATCH} runs at once": time_tidegate(lookahead, steps, BATCH),
         "tidegate, one run alone": time_tidegate(lookahead, steps, 1),
         "PyTorch, signs once a search, as ours": best_torch(

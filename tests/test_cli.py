@@ -13,8 +13,10 @@ import pytest
 TIDEGATE = [sys.executable, "-m", "tidegate"]
 
 
-def _run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb"}
+def _run(
+    *arguments: str, cwd: Path | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", **variables}
     return subprocess.run(
         [*TIDEGATE, *arguments],
         capture_output=True,
@@ -104,6 +106,19 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(tmp_path: Path) ->
     table = _run("demo", "--episodes", "16", "--out", str(tmp_path / "other.html"))
     assert "improvement" in table.stdout
     assert "Stationary" in table.stdout
+
+
+def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path) -> None:
+    days = ["--episodes", "8", "--truth-days", "4", "--json"]
+    cache = str(tmp_path / "cache")
+    result = _run("demo", "--domain", "diabetes", *days, cwd=tmp_path, XDG_CACHE_HOME=cache)
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["domain"] == "diabetes"
+    page = (tmp_path / "demo.html").read_text()
+    assert len(page.encode()) < 1_000_000
+    assert page.count("<svg") == 5
+    for text in ("70 to 180 mg/dL", "safe: CR 23, CF 33", "meal", "bolus, U", "CR 4 g/U"):
+        assert text in page
 
 
 def test_an_unwritable_page_is_an_error_a_user_understands(tmp_path: Path) -> None:

@@ -15,11 +15,20 @@ import pytest
 
 from tidegate import SettingsError
 from tidegate.experiments.batches import cut
+from tidegate.experiments.domains import Domain
 from tidegate.experiments.engines import batch_size
 from tidegate.experiments.reproduce import run_study, split_runs
 from tidegate.experiments.store import Store
-from tidegate.experiments.studies import figure4, table1
-from tidegate.experiments.sweep import Choice, LogUniform, Sweep, Uniform, list_runs, load_sweep
+from tidegate.experiments.studies import diabetes_world, figure4, table1
+from tidegate.experiments.sweep import (
+    Choice,
+    LogUniform,
+    Sweep,
+    Uniform,
+    list_runs,
+    load_sweep,
+    resolve,
+)
 from tidegate.experiments.tables import PUBLISHED, Estimate, markdown, summarise
 
 DEFINITION = """
@@ -102,6 +111,14 @@ def test_table_1_is_six_sweeps() -> None:
     assert [sweep.name for sweep in figure4()] == ["SPIN 50-50", "Stationary"]
 
 
+def test_the_second_domain_has_the_same_rows_in_its_own_world() -> None:
+    for one, other in zip(table1(), table1(domain=Domain.DIABETES), strict=True):
+        assert (one.name, one.fixed, one.algorithm) == (other.name, other.fixed, other.algorithm)
+        assert other.cells["3"] == {"speed": 3.0}
+        assert other.drawn["entropy_weight"] == LogUniform(1e-2, 1.0)
+        assert resolve(other.world) is diabetes_world
+
+
 def test_runs_per_cell() -> None:
     assert split_runs(200) == (200, 1)
     assert split_runs(10_000) == (1_000, 10)
@@ -135,6 +152,7 @@ def test_rows_do_not_depend_on_the_batch_size_and_a_study_goes_on(
     with pytest.raises(SettingsError, match=r"holds a study with other settings"):
         Store(tmp_path / "b", {"something": "else"})
     assert "| tiny | slow | 6 |" in markdown(summarise(first))
+    assert "paper" not in markdown(summarise(first), published=False)
 
 
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])

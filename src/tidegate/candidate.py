@@ -224,22 +224,25 @@ def natural_gradient(
     """
     parameters, unravel = ravel_pytree(policy)
 
-    def information(state: Array | None) -> Float[Array, "p p"]:
-        def outputs(flat: Array) -> Array:
-            policy_at: ParametricPolicy = unravel(flat)
-            return policy_at.outputs(state)
+    def outputs(flat: Array, state: Array | None) -> Array:
+        policy_at: ParametricPolicy = unravel(flat)
+        return policy_at.outputs(state)
 
-        jacobian = jax.jacrev(outputs)(parameters)
-        fisher: Array = jacobian.T @ policy.output_fisher(outputs(parameters)) @ jacobian
-        return fisher
+    def factors(state: Array | None) -> tuple[Float[Array, "o p"], Float[Array, "o p"]]:
+        """J and FJ, F the information about the outputs: the parameters' own is JᵀFJ."""
+        jacobian = jax.jacrev(outputs)(parameters, state)
+        return jacobian, policy.output_fisher(outputs(parameters, state)) @ jacobian
 
     if log.states is None:
-        fisher = information(None)
+        jacobian, weighted = factors(None)
+        fisher = jacobian.T @ weighted
     else:
         states = jnp.asarray(log.states)
         weights = jnp.asarray(log.mask, parameters.dtype).reshape(-1)
-        each = jax.vmap(information)(states.reshape(-1, *states.shape[2:]))
-        fisher = jnp.tensordot(weights, each, 1) / jnp.maximum(jnp.sum(weights), 1)
+        jacobian, weighted = jax.vmap(factors)(states.reshape(-1, *states.shape[2:]))
+        # Summed over steps and outputs at once: no p × p matrix per step.
+        total = jnp.einsum("n,nop,noq->pq", weights, jacobian, weighted)
+        fisher = total / jnp.maximum(jnp.sum(weights), 1)
     damped = fisher + damping * jnp.eye(parameters.size, dtype=parameters.dtype)
     direction = jax.scipy.linalg.solve(damped, ravel_pytree(gradient)[0], assume_a="pos")
     natural: ParametricPolicy = unravel(direction)

@@ -11,6 +11,7 @@ import typer
 
 from . import __version__
 from .errors import SettingsError, TidegateError
+from .experiments.domains import Domain
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -40,6 +41,9 @@ def root(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The HTML page to write.")] = Path("demo.html"),
+    domain: Annotated[
+        Domain, typer.Option(help="A recommender, or a patient with diabetes.")
+    ] = Domain.RECOSYS,
     speed: Annotated[
         int, typer.Option(min=0, max=3, help="How fast the world drifts; 0 stands still.")
     ] = 2,
@@ -49,11 +53,14 @@ def demo(
     ] = 4,
     order: Annotated[int, typer.Option(min=0, help="Order of SPIN's cosine trend.")] = 3,
     seed: Annotated[int, typer.Option(help="Same seed, same run.")] = 0,
+    truth_days: Annotated[
+        int, typer.Option(min=2, help="Simulated days behind a treatment's true worth (diabetes).")
+    ] = 500,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the table as JSON instead.")
     ] = False,
 ) -> None:
-    """Run SPIN and the stationary baseline live on a drifting recommender; write a page about it.
+    """Run SPIN and the stationary baseline live in a drifting world; write a page about it.
 
     Prints, for both: the improvement over the trusted policy, the share of episodes that ran under a
     policy truly worse than it, and in how many windows a candidate ran.
@@ -64,11 +71,13 @@ def demo(
 
     with progress_bar() as progress:
         result = run_demo(
+            domain=domain,
             speed=speed,
             num_episodes=episodes,
             lookahead=lookahead,
             order=order,
             seed=seed,
+            truth_days=truth_days,
             progress=progress,
         )
     out.write_text(demo_page(result), encoding="utf-8")
@@ -96,6 +105,9 @@ def reproduce(
     runs: Annotated[
         int, typer.Option(min=1, help="Runs per cell: up to 1,000 settings, then trials of each.")
     ] = 1_000,
+    domain: Annotated[
+        Domain, typer.Option(help="The world of table1 and figure4: a recommender or a patient.")
+    ] = Domain.RECOSYS,
     speeds: Annotated[
         str, typer.Option(help="Speeds, separated by commas (coverage has none).")
     ] = "0,1,2,3",
@@ -116,7 +128,7 @@ def reproduce(
     from .experiments import commands
     from .reports.terminal import progress_bar
 
-    folder = out or Path("out") / study.value
+    folder = out or Path("out") / (study if domain is Domain.RECOSYS else f"{study}-{domain}")
     chosen = _speeds(speeds)
     try:
         with progress_bar("") as progress:
@@ -131,7 +143,7 @@ def reproduce(
                 table = commands.reproduce_sweep(definition, folder, **common)
             else:
                 run = getattr(commands, f"reproduce_{study.value}")
-                table = run(chosen, folder, **common)
+                table = run(chosen, folder, domain, **common)
     except KeyboardInterrupt:
         typer.echo(f"tidegate: stopped; the same command goes on from {folder}.", err=True)
         os._exit(130)  # batches in flight are abandoned, not waited for

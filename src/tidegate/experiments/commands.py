@@ -12,23 +12,32 @@ from ..reports.coverage import draw_coverage
 from ..reports.figures import STYLE, draw_figure
 from ..reports.studies import draw_bars, draw_curves, draw_unsafe
 from .coverage import CoverageJob, coverage_study, coverage_table, summarise_coverage
+from .domains import Domain
 from .reproduce import Progress, run_jobs, run_study
 from .store import Store
-from .studies import figure4, table1
+from .studies import diabetes_world, figure4, table1
 from .sweep import Column, Sweep, load_sweep
 from .tables import markdown, summarise
 
 CURVE_SPEED = "2"
 
 
-def reproduce_table1(speeds: list[int], out: Path, **study: Any) -> str:
+def reproduce_table1(
+    speeds: list[int], out: Path, domain: Domain = Domain.RECOSYS, **study: Any
+) -> str:
     """The ablation of the paper's Table 1."""
-    return _reproduce(table1(speeds), out, _draw_bars, study)
+    _prepare(domain)
+    published = domain is Domain.RECOSYS
+    return _reproduce(table1(speeds, domain), out, _draw_bars, study, published=published)
 
 
-def reproduce_figure4(speeds: list[int], out: Path, **study: Any) -> str:
+def reproduce_figure4(
+    speeds: list[int], out: Path, domain: Domain = Domain.RECOSYS, **study: Any
+) -> str:
     """SPIN and the baseline: bars at every speed and, at speed 2, curves along time."""
-    return _reproduce(figure4(speeds), out, _draw_figure4, study)
+    _prepare(domain)
+    published = domain is Domain.RECOSYS
+    return _reproduce(figure4(speeds, domain), out, _draw_figure4, study, published=published)
 
 
 def reproduce_sweep(definition: Path, out: Path, **study: Any) -> str:
@@ -58,10 +67,18 @@ def _reproduce(
     out: Path,
     draw: Callable[[dict[str, Column], int, Path], None],
     study: dict[str, Any],
+    *,
+    published: bool = False,
 ) -> str:
     columns = run_study(sweeps, out=out, **study)
     draw(columns, sweeps[0].num_episodes, out)
-    return _table(out, markdown(summarise(columns)))
+    return _table(out, markdown(summarise(columns), published=published))
+
+
+def _prepare(domain: Domain) -> None:
+    """The truth about the treatments is simulated once, before the programs that look it up."""
+    if domain is Domain.DIABETES:
+        diabetes_world(0.0)
 
 
 def _draw_bars(columns: dict[str, Column], num_episodes: int, out: Path) -> None:

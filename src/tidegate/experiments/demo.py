@@ -4,22 +4,29 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
 from ..basis import CosineBasis
-from ..drivers import LiveLoop
+from ..drivers import LiveLoop, World
 from ..errors import SettingsError
 from ..loop import SpinSettings
+from ..policies import DiscretePolicy, SoftmaxPolicy
 from ..precision import in_double
 from ..presets import paper_settings, stationary_settings
 from ..records import Decision, describe_settings
+from ..simulators.diabetes import DayRecord, DiscreteDiabetes
 from ..simulators.recommender import Recommender
+from ..trees import map_leaves
 from ..verdicts import Reason, Verdict
+from .domains import Domain
 
 WARMUP = 20
+TRUTH_NODES = 17
+
 
 Series = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
@@ -38,6 +45,7 @@ class LiveRun:
     episode_numbers: Series
     observed_returns: Series
     showcase: Decision
+    showcase_policy: DiscretePolicy
     settings: dict[str, Any]
 
     @property
@@ -61,14 +69,22 @@ class LiveRun:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Demo:
-    """Both runs in the same world, and what an all-knowing policy would have earned."""
+    """Both runs in the same world, and what each action alone was truly worth in each window."""
 
+    domain: Domain
+    world: World
     spin: LiveRun
     baseline: LiveRun
-    best_performance: Series
+    action_performance: npt.NDArray[np.float64]
     speed: int
     lookahead: int
     seed: int
+
+    @property
+    def best_performance(self) -> Series:
+        """What an all-knowing policy would have earned."""
+        best: Series = self.action_performance.max(axis=1)
+        return best
 
     @property
     def runs(self) -> tuple[LiveRun, LiveRun]:
@@ -77,6 +93,7 @@ class Demo:
     def summary(self) -> dict[str, Any]:
         """The table as plain values."""
         return {
+            "domain": self.domain.value,
             "speed": self.speed,
             "lookahead": self.lookahead,
             "seed": self.seed,
@@ -95,20 +112,25 @@ class Demo:
 
 def run_demo(
     *,
+    domain: Domain = Domain.RECOSYS,
     speed: int = 2,
     num_episodes: int = 2_000,
     lookahead: int = 4,
     order: int = 3,
     seed: int = 0,
+    truth_days: int = 500,
     progress: Progress | None = None,
 ) -> Demo:
-    """Run both algorithms live, a window of `lookahead` episodes at a time."""
+    """Run both algorithms live, a window of `lookahead` episodes at a time.
+
+    The truth about a patient's treatments is their mean over `truth_days` simulated days.
+    """
     if num_episodes < 2 * lookahead:
         raise SettingsError(
             f"{num_episodes} episodes make fewer than two windows of {lookahead}",
             expected="at least two windows",
         )
-    world = Recommender.at_speed(speed)
+    world = demo_world(domain, speed, truth_days)
     steps = round(3.5 * lookahead)
     algorithms = {
         "SPIN": paper_settings(lookahead=lookahead, basis=CosineBasis(order), gradient_steps=steps),
@@ -118,16 +140,50 @@ def run_demo(
         _run_live(name, settings, world, num_episodes // lookahead, seed, progress)
         for name, settings in algorithms.items()
     )
-    with jax.enable_x64(True):
-        best = np.max(np.asarray(world.expected_rewards(jnp.asarray(spin.window_ends))), axis=1)
-    return Demo(spin, baseline, best, speed, lookahead, seed)
+    worth = _action_performance(world, spin.window_ends)
+    return Demo(domain, world, spin, baseline, worth, speed, lookahead, seed)
+
+
+def demo_world(domain: Domain, speed: int, truth_days: int) -> World:
+    """A recommender, or a patient with the truth about its treatments."""
+    if domain is Domain.RECOSYS:
+        return Recommender.at_speed(speed)
+    return DiscreteDiabetes.at_speed(speed).with_truth(days=truth_days, nodes=TRUTH_NODES)
+
+
+@in_double
+def _action_performance(world: World, episode_numbers: Series) -> npt.NDArray[np.float64]:
+    """The true performance of always taking one action, one column per action."""
+    count = len(np.asarray(world.safe_policy.outputs()))
+    always = [SoftmaxPolicy.from_probs(row) for row in np.eye(count)]
+    times = jnp.asarray(episode_numbers)
+    return np.stack([np.asarray(world.performance(one, times)) for one in always], axis=1)
+
+
+def patient_days(demo: Demo) -> dict[str, DayRecord]:
+    """The first day after the decision on show, under the likeliest treatment of either policy.
+
+    Both see the same meals and the same sensor noise.
+    """
+    world = demo.world
+    assert isinstance(world, DiscreteDiabetes)
+    policies = {"safe": world.safe_policy, "candidate": demo.spin.showcase_policy}
+    actions = [int(np.argmax(np.asarray(policy.outputs()))) for policy in policies.values()]
+    number = demo.spin.showcase.safe.forecast_times[:1]
+    return {
+        f"{name}: CR {world.treatments[action][0]:g}, CF {world.treatments[action][1]:g}": map_leaves(
+            lambda values: np.asarray(values)[0],
+            world.days(np.array([action]), number, jax.random.key(demo.seed)),
+        )
+        for name, action in zip(policies, actions, strict=True)
+    }
 
 
 @in_double
 def _run_live(
     name: str,
     settings: SpinSettings,
-    world: Recommender,
+    world: World,
     num_windows: int,
     seed: int,
     progress: Progress | None,
@@ -137,11 +193,13 @@ def _run_live(
     loop = LiveLoop(
         settings, world.safe_policy, seed=seed, capacity=WARMUP + num_windows * window // 2
     )
-    collect, performance = jax.jit(world.collect), jax.jit(world.performance)
+    collect: Any = eqx.filter_jit(world.collect)
+    performance: Any = eqx.filter_jit(world.performance)
     keys = jax.random.split(jax.random.key(seed), num_windows + 1)
     warm = collect(world.safe_policy, jnp.arange(1.0, WARMUP + 1), keys[-1])
     loop.observe(warm)
-    episodes, rows, reasons, showcase = [warm], [], [], None
+    episodes, rows, reasons = [warm], [], []
+    showcase: tuple[Decision, DiscretePolicy] | None = None
     for index in range(num_windows):
         numbers = WARMUP + index * window + jnp.arange(1.0, window + 1)
         policy, deployed = loop.policy, _is_deployed(loop)
@@ -151,7 +209,9 @@ def _run_live(
         rows.append((float(numbers[-1]), deployed, *truth))
         reasons.append(decision.reason)
         if showcase is None or decision.verdict is Verdict.DEPLOY or index == num_windows - 1:
-            showcase = _better_showcase(showcase, decision)
+            assert loop.state is not None
+            candidate = map_leaves(np.asarray, loop.state.search.policy)
+            showcase = _better_showcase(showcase, (decision, candidate))
         if progress is not None:
             progress(name, index + 1, num_windows)
     assert showcase is not None
@@ -165,7 +225,8 @@ def _run_live(
         reasons=reasons,
         episode_numbers=np.concatenate([np.asarray(log.episode_numbers) for log in episodes]),
         observed_returns=np.concatenate([np.asarray(log.rewards)[:, 0] for log in episodes]),
-        showcase=showcase,
+        showcase=showcase[0],
+        showcase_policy=showcase[1],
         settings=describe_settings(settings),
     )
 
@@ -174,8 +235,10 @@ def _is_deployed(loop: LiveLoop) -> bool:
     return loop.state is not None and bool(loop.state.deployed)
 
 
-def _better_showcase(current: Decision | None, new: Decision) -> Decision:
+def _better_showcase(
+    current: tuple[Decision, DiscretePolicy] | None, new: tuple[Decision, Any]
+) -> tuple[Decision, DiscretePolicy]:
     """The latest DEPLOY; failing that, the latest decision."""
-    if current is None or new.verdict is Verdict.DEPLOY:
+    if current is None or new[0].verdict is Verdict.DEPLOY:
         return new
-    return current if current.verdict is Verdict.DEPLOY else new
+    return current if current[0].verdict is Verdict.DEPLOY else new

@@ -76,21 +76,28 @@ def _largest(columns: dict[str, Column], cell: str) -> float:
     return float(columns["improvement_over_safe"][rows].max())
 
 
-def markdown(summaries: list[CellSummary]) -> str:
-    """One line per algorithm and cell, the paper's numbers beside ours."""
-    lines = [
-        "| algorithm | speed | runs | improvement | normalised | paper | violation % | paper "
-        "| deployment rate |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
+def markdown(summaries: list[CellSummary], *, published: bool = True) -> str:
+    """One line per algorithm and cell, with the paper's numbers beside ours where it has them."""
+    names = ["algorithm", "speed", "runs", "improvement", "normalised", "violation %"]
+    names.append("deployment rate")
+    if published:
+        names.insert(5, "paper")
+        names.insert(7, "paper")
+    lines = [names, ["---"] * len(names)]
     for one in summaries:
-        paper = _paper(one)
-        lines.append(
-            f"| {one.algorithm} | {one.cell} | {one.runs:,} | {_pm(one.improvement, 3)} "
-            f"| {_pm(one.normalised, 3)} | {paper[0]} | {_pm(one.violation, 2)} | {paper[1]} "
-            f"| {_pm(one.deployment, 3)} |"
-        )
-    return "\n".join(lines) + "\n"
+        line = [
+            one.algorithm,
+            one.cell,
+            f"{one.runs:,}",
+            *(_pm(one.improvement, 3), _pm(one.normalised, 3), _pm(one.violation, 2)),
+            _pm(one.deployment, 3),
+        ]
+        if published:
+            improvement, violation = _paper(one)
+            line.insert(5, improvement)
+            line.insert(7, violation)
+        lines.append(line)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 
 def _paper(one: CellSummary) -> tuple[str, str]:

@@ -1,6 +1,6 @@
 """Numbers and an axis in, the axis out; nothing is computed here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -13,12 +13,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
+    from ..backtesting import PolicyBacktest
     from ..experiments.demo import Demo, LiveRun, Series
     from ..performance import Forecast
     from ..records import Decision
 
+Bin = Mapping[str, Any]  # mean and standard_error of the episodes numbered from … to …
 CANDIDATE, SAFE, OBSERVED = "#c2410c", "#1d4ed8", "#9ca3af"
 BETTER, WORSE, KEPT = "#15803d", "#b91c1c", "#e5e7eb"
+STATIONARY = "#a16207"
+MAX_DOTS = 4000  # more than that is a blot
 STYLE: Any = {
     "font.size": 10,
     "font.family": "sans-serif",
@@ -44,25 +48,79 @@ def draw_decision(
     axis: Axes, decision: "Decision", observed_numbers: "Series", observed_returns: "Series"
 ) -> Axes:
     """The paper's Figure 1: what was observed, what either policy would have earned, and will."""
-    last = decision.safe.episode_numbers.max(initial=0.0)
-    past = observed_numbers <= last
-    dots: Any = {"s": 6, "linewidths": 0, "rasterized": True}
-    axis.scatter(
-        observed_numbers[past], observed_returns[past], color=OBSERVED, alpha=0.6, **dots,
+    past = observed_numbers <= decision.safe.episode_numbers.max(initial=0.0)
+    _draw_dots(
+        axis, observed_numbers[past], observed_returns[past], color=OBSERVED, alpha=0.6,
         label="observed return",
     )  # fmt: skip
-    for forecast, color, name in (
-        (decision.safe, SAFE, "safe policy"),
-        (decision.candidate, CANDIDATE, "candidate"),
+    return draw_comparison(axis, decision.candidate, decision.safe)
+
+
+def draw_comparison(
+    axis: Axes,
+    candidate: "Forecast",
+    safe: "Forecast",
+    *,
+    candidate_past: "Sequence[Bin]" = (),
+    safe_past: "Sequence[Bin]" = (),
+    time_label: str = "episode",
+    legend_columns: int = 3,
+) -> Axes:
+    """What either policy would have earned in each past episode, and will earn on average."""
+    for forecast, past, color, name in (
+        (safe, safe_past, SAFE, "safe policy"),
+        (candidate, candidate_past, CANDIDATE, "candidate"),
     ):
-        axis.scatter(forecast.episode_numbers, forecast.returns, color=color, alpha=0.35, **dots)
+        _draw_dots(axis, forecast.episode_numbers, forecast.returns, color=color, alpha=0.35)
+        _draw_bins(axis, past, color)
         _draw_forecast(axis, forecast, color, name)
-    low, high = _visible_range(decision)
-    axis.set_ylim(low, high)
-    axis.set_xlabel("episode")
+    axis.set_ylim(*_visible_range((candidate, safe), (*candidate_past, *safe_past)))
+    axis.set_xlabel(time_label)
     axis.set_ylabel("return")
-    legend_above(axis, ncols=3)
+    legend_above(axis, ncols=legend_columns)
     return axis
+
+
+def draw_evaluation(
+    axis: Axes,
+    forecast: "Forecast",
+    stationary: "Forecast",
+    *,
+    past: "Sequence[Bin]" = (),
+    time_label: str = "episode",
+    legend_columns: int = 3,
+) -> Axes:
+    """One policy: what it would have earned, its trend and forecast, and what a constant says."""
+    numbers, returns = forecast.episode_numbers, forecast.returns
+    _draw_dots(axis, numbers, returns, color=CANDIDATE, alpha=0.35, label="estimated return")
+    _draw_bins(axis, past, CANDIDATE)
+    _draw_forecast(axis, stationary, STATIONARY, "if nothing changes")
+    _draw_forecast(axis, forecast, CANDIDATE, "policy")
+    axis.set_ylim(*_visible_range((forecast, stationary), past))
+    axis.set_xlabel(time_label)
+    axis.set_ylabel("return")
+    legend_above(axis, ncols=legend_columns)
+    return axis
+
+
+def _draw_dots(axis: Axes, numbers: "Series", returns: "Series", **style: Any) -> None:
+    """Dots that stay few, however long the log is."""
+    every = max(1, -(-numbers.size // MAX_DOTS))
+    axis.scatter(numbers[::every], returns[::every], s=6, linewidths=0, rasterized=True, **style)
+
+
+def _draw_bins(axis: Axes, past: "Sequence[Bin]", color: str) -> None:
+    """Means of consecutive episodes with their standard errors."""
+    centres = [(one["from"] + one["to"]) / 2 for one in past]
+    means, errors = (_numbers(past, name) for name in ("mean", "standard_error"))
+    axis.errorbar(
+        centres, means, yerr=np.nan_to_num(errors), fmt="o", color=color, ms=3.5, elinewidth=1,
+        alpha=0.8,
+    )  # fmt: skip
+
+
+def _numbers(past: "Sequence[Bin]", name: str) -> "Series":
+    return np.array([np.nan if one[name] is None else one[name] for one in past], np.float64)
 
 
 def draw_showcase(axis: Axes, run: "LiveRun") -> Axes:
@@ -70,13 +128,15 @@ def draw_showcase(axis: Axes, run: "LiveRun") -> Axes:
     return draw_decision(axis, run.showcase, run.episode_numbers, run.observed_returns)
 
 
-def _visible_range(decision: "Decision") -> tuple[float, float]:
-    """All trends and bounds, and all but the most extreme two per cent of the estimates."""
-    both = (decision.candidate, decision.safe)
+def _visible_range(
+    both: "tuple[Forecast, Forecast]", past: "Sequence[Bin]" = ()
+) -> tuple[float, float]:
+    """All trends, means and bounds, and all but the most extreme two per cent of the estimates."""
     estimates = np.concatenate([one.returns for one in both])
     shown = [
         *(np.percentile(estimates, [1, 99]) if estimates.size else []),
         *np.concatenate([one.curve for one in both]),
+        *_numbers(past, "mean"),
         *(bound for one in both for bound in (one.lower, one.upper)),
     ]
     finite = [value for value in shown if np.isfinite(value)] or [0.0, 1.0]
@@ -104,13 +164,51 @@ def _draw_forecast(axis: Axes, forecast: "Forecast", color: str, name: str) -> N
     axis.plot([times[0], times[0] + width], [forecast.point] * 2, color=color, lw=2.5)
 
 
+def draw_backtest(
+    axis: Axes,
+    dates: "Series",
+    policy: "PolicyBacktest",
+    alpha: float,
+    color: str,
+    *,
+    time_label: str = "episode",
+    legend_columns: int = 3,
+) -> Axes:
+    """At each past date: the forecast with its intervals, and whether what came next lay inside."""
+    known = policy.known
+    inside = known & (policy.predicted_lower <= policy.realised)
+    inside &= policy.realised <= policy.predicted_upper
+    nominal = f"{1 - alpha:.0%}"
+    axis.vlines(
+        dates[known], policy.predicted_lower[known], policy.predicted_upper[known], color=color,
+        alpha=0.25, lw=7, label=f"{nominal} interval of what is measured next",
+    )  # fmt: skip
+    axis.vlines(
+        dates, policy.lower, policy.upper, color=color, lw=2, alpha=0.9,
+        label=f"{nominal} interval of the forecast",
+    )  # fmt: skip
+    axis.plot(dates, policy.forecast, "_", color=color, ms=9, mew=2, label="forecast")
+    axis.plot(
+        dates[inside], policy.realised[inside], "o", color=BETTER, ms=5, label="came next: inside"
+    )
+    missed = known & ~inside
+    axis.plot(
+        dates[missed], policy.realised[missed], "X", color=WORSE, ms=8, label="came next: outside"
+    )
+    axis.set_xlabel(f"date of the forecast ({time_label})")
+    axis.set_ylabel("mean return")
+    axis.margins(0.06, 0.08)
+    legend_above(axis, ncols=legend_columns)
+    return axis
+
+
 def draw_learning_curves(axis: Axes, demo: "Demo") -> Axes:
     """True performance of the policy in force, window by window."""
     ends = demo.spin.window_ends
-    axis.plot(ends, demo.best_performance, color=OBSERVED, lw=1, ls=":", label="best single item")
+    axis.plot(ends, demo.best_performance, color=OBSERVED, lw=1, ls=":", label="best single action")
     axis.plot(ends, demo.spin.safe_performance, color=SAFE, lw=1.6, label="safe policy")
     axis.plot(
-        ends, demo.baseline.performance, color="#a16207", lw=1, alpha=0.9, label=demo.baseline.name
+        ends, demo.baseline.performance, color=STATIONARY, lw=1, alpha=0.9, label=demo.baseline.name
     )
     axis.plot(ends, demo.spin.performance, color=CANDIDATE, lw=1.4, label=demo.spin.name)
     axis.set_xlabel("episode")

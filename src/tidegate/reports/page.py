@@ -4,17 +4,18 @@ import io
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import jinja2
 import matplotlib.pyplot as plt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from ..experiments.demo import Demo, patient_days
+from ..experiments.domains import Domain
+from ..simulators.diabetes import TREATMENTS
+from .diabetes import draw_best_treatment, draw_glucose_days
 from .figures import STYLE, draw_decisions, draw_figure, draw_learning_curves, draw_showcase
-
-if TYPE_CHECKING:
-    from ..experiments.demo import Demo
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -44,13 +45,31 @@ def save_svg(figure: Figure, path: Path, title: str) -> None:
     path.write_text(inline_svg(figure, title), encoding="utf-8")
 
 
-def demo_page(demo: "Demo") -> str:
+def _patient_pictures(demo: Demo) -> dict[str, Any]:
+    """A day under the likeliest treatment of either policy, and the treatments along time."""
+    days = patient_days(demo)
+    glucose = draw_figure(9, 4.0, lambda axis: draw_glucose_days(axis, days))
+    drift = draw_figure(
+        *(9, 3.8),
+        lambda axis: draw_best_treatment(
+            axis, demo.spin.window_ends, demo.action_performance, TREATMENTS
+        ),
+    )
+    return {
+        "outside": [name for name, day in days.items() if bool(day.out_of_range)],
+        "glucose": inline_svg(glucose, "Glucose of a day under both treatments"),
+        "drift": inline_svg(drift, "True worth of the treatments as the patient drifts"),
+    }
+
+
+def demo_page(demo: Demo) -> str:
     """The demonstration as a page."""
     curves = draw_figure(9, 3.6, lambda axis: draw_learning_curves(axis, demo))
     strips = draw_figure(9, 1.8, lambda axis: draw_decisions(axis, demo.runs))
     picture = draw_figure(9, 4.2, lambda axis: draw_showcase(axis, demo.spin))
-    return _TEMPLATES.get_template("demo.html").render(
+    return _TEMPLATES.get_template(f"{demo.domain}.html").render(
         demo=demo,
+        patient=_patient_pictures(demo) if demo.domain is Domain.DIABETES else {},
         summary=demo.summary(),
         curves=inline_svg(curves, "True performance of the policy in force over time"),
         strips=inline_svg(strips, "Decisions of both algorithms along time"),

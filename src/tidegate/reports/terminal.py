@@ -37,7 +37,8 @@ def progress_bar(unit: str = "windows,") -> Iterator[Callable[[str, int, int], N
 
 def demo_table(demo: "Demo", page: Path) -> None:
     """The demonstration in three numbers per algorithm."""
-    table = Table(title=f"Recommender at speed {demo.speed}, one run each, seed {demo.seed}")
+    world = {"recosys": "Recommender", "diabetes": "Diabetes"}[demo.domain]
+    table = Table(title=f"{world} at speed {demo.speed}, one run each, seed {demo.seed}")
     table.add_column("algorithm")
     table.add_column("improvement\nover safe", justify="right")
     table.add_column("episodes under\nan unsafe policy", justify="right")
