@@ -11,14 +11,28 @@ from .errors import LogError
 
 Values: TypeAlias = npt.NDArray[Any]
 Where: TypeAlias = Callable[[tuple[int, ...]], str]
+Place: TypeAlias = Callable[[int], str]
+
+MAX_ACTION = 2**31 - 1
+ROWS_SHOWN = 3
 
 
 class Propensity(enum.Enum):
-    """What the behaviour column holds. Log-densities say that the actions are continuous."""
+    """What the behaviour column holds. Densities say that the actions are continuous."""
 
     PROBABILITY = "probabilities in (0, 1]"
     LOG_PROBABILITY = "log-probabilities, finite and at most 0"
     LOG_DENSITY = "finite log-densities of continuous actions"
+    DENSITY = "positive densities of continuous actions"
+
+    @property
+    def continuous(self) -> bool:
+        return self in (Propensity.LOG_DENSITY, Propensity.DENSITY)
+
+
+def row_place(row: int) -> str:
+    """A row of a frame, counted from 0 as the frame counts it."""
+    return f"row {row}"
 
 
 def check_arrays(
@@ -79,18 +93,21 @@ def check_frame(
     propensity: Propensity,
     num_actions: int | None,
     action_set: Sequence[Any] | None,
+    place: Place = row_place,
 ) -> dict[str, Any]:
-    """One row per step, sorted by episode and step -> the fields of an `EpisodeLog`."""
+    """One row per step, sorted by episode and step -> the fields of an `EpisodeLog`.
+
+    `place` says where the user finds a row of this frame, which may have been read from a file.
+    """
     numbers = _numeric_column(frame, episode).astype(np.float64)
     if numbers.size == 0:
         raise _empty()
-    _finite(numbers, np.ones(numbers.size, bool), f"column '{episode}'", lambda i: f"row {i[0]}")
+    check_finite(numbers, np.ones(numbers.size, bool), f"column '{episode}'", lambda i: place(i[0]))
     starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
     lengths = np.diff(np.append(starts, numbers.size))
-    _check_episode_order(numbers, starts, episode)
-    steps = _steps(frame, step, starts, lengths, numbers)
+    check_episode_order(numbers, starts, episode, place)
+    steps = _steps(frame, step, starts, lengths, numbers, place)
     rows = np.repeat(np.arange(starts.size), lengths)
-    first_rows = starts
 
     def padded(values: Values) -> Values:
         grid = np.zeros((starts.size, int(lengths.max()), *values.shape[1:]), values.dtype)
@@ -103,7 +120,7 @@ def check_frame(
         return padded(np.stack([_numeric_column(frame, one) for one in name], axis=-1))
 
     if action_set is not None and isinstance(action, str):
-        action_grid = padded(_action_codes(_column(frame, action), action, action_set))
+        action_grid = padded(_action_codes(_column(frame, action), action, action_set, place))
         num_actions = len(action_set)
     else:
         action_grid = column(action)
@@ -118,7 +135,7 @@ def check_frame(
         recorded={name: column(source) for name, source in recorded.items()},
         propensity=propensity,
         num_actions=num_actions,
-        where=lambda index: f"row {first_rows[index[0]] + index[1]}",
+        where=lambda index: place(int(starts[index[0]]) + index[1]),
     )
 
 
@@ -135,11 +152,11 @@ def _fields(
     num_actions: int | None,
     where: Where,
 ) -> dict[str, Any]:
-    _finite(rewards, mask, "reward", where)
-    _finite(actions, mask, "action", where)
+    check_finite(rewards, mask, "reward", where)
+    check_finite(actions, mask, "action", where)
     if states is not None:
-        _finite(states, mask, "state", where)
-    continuous = propensity is Propensity.LOG_DENSITY
+        check_finite(states, mask, "state", where)
+    continuous = propensity.continuous
     if continuous:
         actions = actions.astype(np.float64)
         actions = actions[..., None] if actions.ndim == 2 else actions
@@ -150,17 +167,19 @@ def _fields(
         "mask": mask,
         "rewards": _blank(rewards.astype(np.float64), mask),
         "actions": _blank(actions, mask),
-        "behavior_log_probs": _log_probs(behavior, mask, propensity, "behavior", where),
+        "behavior_log_probs": check_log_probs(behavior, mask, propensity, "behavior", where),
         "states": None if states is None else _blank(_state_dtype(states), mask),
         "recorded": {
-            name: _log_probs(values, mask, propensity, f"policy '{name}'", where, zero_allowed=True)
+            name: check_log_probs(
+                values, mask, propensity, f"policy '{name}'", where, zero_allowed=True
+            )
             for name, values in recorded.items()
         },
         "num_actions": None if continuous else num_actions,
     }
 
 
-def _log_probs(
+def check_log_probs(
     values: Values,
     mask: Values,
     propensity: Propensity,
@@ -169,24 +188,27 @@ def _log_probs(
     zero_allowed: bool = False,
 ) -> Values:
     """A logged action had a positive probability; another policy may well give it none."""
-    values = values.astype(np.float64)
-    if propensity is Propensity.PROBABILITY:
-        _finite(values, mask, f"{name} probability", where)
+    values = values.astype(np.float64, copy=False)
+    if propensity in (Propensity.PROBABILITY, Propensity.DENSITY):
+        highest, kind, end = (
+            (np.inf, "density", "∞)") if propensity.continuous else (1, "probability", "1]")
+        )
+        check_finite(values, mask, f"{name} {kind}", where)
         too_low = values < 0 if zero_allowed else values <= 0
         _refuse(
-            too_low | (values > 1),
+            too_low | (values > highest),
             mask,
             values,
-            f"{name} probability",
+            f"{name} {kind}",
             where,
-            expected="a probability in [0, 1]" if zero_allowed else "a probability in (0, 1]",
+            expected=f"a {kind} in {'[' if zero_allowed else '('}0, {end}",
             remedy="Log the probability with which the action was drawn; for log-probabilities or "
             "densities pass propensity=Propensity.LOG_PROBABILITY or Propensity.LOG_DENSITY.",
         )
         with np.errstate(divide="ignore"):
             return np.log(np.where(mask, values, 1.0))
     allowed_infinity = zero_allowed & np.isneginf(values)
-    _finite(np.where(allowed_infinity, 0.0, values), mask, f"{name} log-probability", where)
+    check_finite(np.where(allowed_infinity, 0.0, values), mask, f"{name} log-probability", where)
     if propensity is Propensity.LOG_PROBABILITY:
         _refuse(
             values > 0,
@@ -209,7 +231,7 @@ def _discrete(
             expected="one integer per step",
             remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
         )
-    highest = int(np.max(actions[mask]))
+    highest = int(min(np.max(actions[mask]), MAX_ACTION))
     size = highest + 1 if num_actions is None else num_actions
     _refuse(
         (actions < 0) | (actions >= size) | (actions != np.round(actions)),
@@ -237,14 +259,18 @@ def _refuse(
     bad = bad & mask.reshape(mask.shape + (1,) * (bad.ndim - mask.ndim))
     if not bad.any():
         return
-    first = tuple(int(i) for i in np.argwhere(bad)[0])
-    more = f" (and {int(bad.sum()) - 1} more)" if bad.sum() > 1 else ""
+    first, *others = [tuple(int(i) for i in index) for index in np.argwhere(bad)[:ROWS_SHOWN]]
+    count, more = int(bad.sum()), ""
+    if others:
+        shown = ", ".join(where(index) for index in others)
+        more = f" (and {count - 1} more: {shown}{', …' if count > ROWS_SHOWN else ''})"
     raise LogError(
         f"{name} is {values[first]:g}{more}.", where=where(first), expected=expected, remedy=remedy
     )
 
 
-def _finite(values: Values, mask: Values, name: str, where: Where) -> None:
+def check_finite(values: Values, mask: Values, name: str, where: Where) -> None:
+    """No NaN and no infinity among the values in use."""
     if not np.issubdtype(values.dtype, np.inexact):
         return
     _refuse(
@@ -258,38 +284,59 @@ def _finite(values: Values, mask: Values, name: str, where: Where) -> None:
     )
 
 
-def _check_episode_order(numbers: Values, starts: Values, column: str) -> None:
+def check_episode_order(
+    numbers: Values, starts: Values, column: str, place: Place = row_place
+) -> None:
+    """Each episode is one run of rows, and their numbers grow."""
     firsts = numbers[starts]
-    falls = np.flatnonzero(np.diff(firsts) <= 0)
+    falls = np.flatnonzero(firsts[1:] <= firsts[:-1])
     if falls.size == 0:
         return
     row = int(starts[falls[0] + 1])
     raise LogError(
         f"episode {numbers[row]:g} comes after episode {numbers[row - 1]:g}.",
-        where=f"row {row}, column '{column}'",
+        where=f"{place(row)}, column '{column}'",
         expected="rows sorted by episode, each episode in one run of rows",
         remedy="Sort the frame by episode and step.",
     )
 
 
 def _steps(
-    frame: Any, step: str | None, starts: Values, lengths: Values, numbers: Values
+    frame: Any,
+    step: str | None,
+    starts: Values,
+    lengths: Values,
+    numbers: Values,
+    place: Place,
 ) -> npt.NDArray[np.int64]:
     """Step 0, 1, 2, … of each episode, from a column that must count up by one."""
     if step is None or step not in frame.columns:
-        several = np.flatnonzero(lengths > 1)
-        if several.size:
-            raise LogError(
-                f"episode {numbers[starts[several[0]]]:g} has {lengths[several[0]]} rows, "
-                "and there is no step column to order them.",
-                where=f"row {starts[several[0]]}",
-                expected="a step column, or one row per episode",
-                remedy="Name the column with step=…, or remove the duplicated rows.",
-            )
+        check_single_steps(starts, lengths, numbers, place)
         return np.zeros(numbers.size, np.int64)
     values = _numeric_column(frame, step).astype(np.float64)
-    _finite(values, np.ones(values.size, bool), f"column '{step}'", lambda i: f"row {i[0]}")
-    gaps = np.diff(values)
+    check_finite(values, np.ones(values.size, bool), f"column '{step}'", lambda i: place(i[0]))
+    check_steps(values, starts, numbers, step, place)
+    steps: npt.NDArray[np.int64] = np.arange(values.size) - np.repeat(starts, lengths)
+    return steps
+
+
+def check_single_steps(starts: Values, lengths: Values, numbers: Values, place: Place) -> None:
+    """Without a step column, an episode is one row."""
+    several = np.flatnonzero(lengths > 1)
+    if several.size:
+        raise LogError(
+            f"episode {numbers[starts[several[0]]]:g} has {lengths[several[0]]} rows, "
+            "and there is no step column to order them.",
+            where=place(int(starts[several[0]])),
+            expected="a step column, or one row per episode",
+            remedy="Name the column with step=…, or remove the duplicated rows.",
+        )
+
+
+def check_steps(values: Values, starts: Values, numbers: Values, step: str, place: Place) -> None:
+    """The steps of each episode count up by one."""
+    with np.errstate(over="ignore"):
+        gaps = np.diff(values)
     inside = np.ones(values.size, bool)
     inside[starts] = False
     wrong = np.flatnonzero(inside[1:] & (gaps != 1)) + 1
@@ -298,12 +345,10 @@ def _steps(
         kind = "is duplicated" if gaps[row - 1] == 0 else f"follows step {values[row - 1]:g}"
         raise LogError(
             f"step {values[row]:g} of episode {numbers[row]:g} {kind}.",
-            where=f"row {row}, column '{step}'",
+            where=f"{place(row)}, column '{step}'",
             expected="steps that count up by one within an episode",
             remedy="Sort by episode and step, and drop episodes with missing or repeated steps.",
         )
-    steps: npt.NDArray[np.int64] = np.arange(values.size) - np.repeat(starts, lengths)
-    return steps
 
 
 def _column(frame: Any, name: str) -> Values:
@@ -340,13 +385,15 @@ def _numbers(name: str, values: Any) -> Values:
     return array.astype(np.int64) if array.dtype == np.bool_ else array
 
 
-def _action_codes(labels: Values, column: str, action_set: Sequence[Any]) -> npt.NDArray[np.int64]:
+def _action_codes(
+    labels: Values, column: str, action_set: Sequence[Any], place: Place
+) -> npt.NDArray[np.int64]:
     codes = {label: code for code, label in enumerate(action_set)}
     for row, label in enumerate(labels):
         if label not in codes:
             raise LogError(
                 f"action {label!r} is not in the action set.",
-                where=f"row {row}, column '{column}'",
+                where=f"{place(row)}, column '{column}'",
                 expected=f"one of {list(action_set)}",
             )
     return np.array([codes[label] for label in labels], np.int64)
@@ -382,8 +429,8 @@ def _episode_numbers(numbers: Any, count: int) -> npt.NDArray[np.float64]:
     array = _numbers("episode_numbers", numbers).astype(np.float64)
     if array.shape != (count,):
         raise LogError(f"episode_numbers has shape {array.shape}", expected=f"({count},)")
-    _finite(array, np.ones(count, bool), "episode number", lambda i: f"row {i[0]}")
-    _check_episode_order(array, np.arange(count), "episode_numbers")
+    check_finite(array, np.ones(count, bool), "episode number", lambda i: f"row {i[0]}")
+    check_episode_order(array, np.arange(count), "episode_numbers")
     return array
 
 

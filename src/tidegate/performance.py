@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -22,7 +23,7 @@ from .bootstrap import (
     tail,
 )
 from .episodes import EpisodeLog
-from .errors import SettingsError
+from .errors import LogError, SettingsError
 from .policies import Policy
 from .precision import in_double
 from .returns import ReturnEstimator, effective_sample_size, episode_ratios, pdis_returns
@@ -90,8 +91,14 @@ class Forecast:
 
 def design_for(settings: ForecastSettings, log: EpisodeLog, axis: TimeAxis) -> TrendDesign:
     """The regression that these episodes' times give; the forecast window τ ends the axis."""
+    return _design(settings, log.episode_numbers, log.present, axis)
+
+
+def _design(
+    settings: ForecastSettings, episode_numbers: Any, present: Any, axis: TimeAxis
+) -> TrendDesign:
     times = axis.horizon + jnp.arange(1 - settings.lookahead, 1)
-    return trend_design(settings.basis, log.episode_numbers, log.present, times, axis)
+    return trend_design(settings.basis, episode_numbers, present, times, axis)
 
 
 def policy_trend(
@@ -117,10 +124,43 @@ def forecast_performance(
     return describe_forecast(settings, policy, log, axis, fit, interval, side)
 
 
+@in_double
+def forecast_returns(
+    returns: Any,
+    episode_numbers: Any,
+    settings: ForecastSettings,
+    *,
+    ratios: Any = None,
+    side: Side = Side.BOTH,
+    seed: int = 0,
+) -> Forecast:
+    """The forecast from returns that were estimated elsewhere, as by streaming: one per episode.
+
+    The same numbers as `forecast_performance` gives for the same returns; `settings.estimator` and
+    `settings.discount` are not used. `ratios` are the episodes' importance ratios, from which the
+    effective sample size is told; without them every episode counts as on-policy.
+    """
+    values, numbers = (np.asarray(one, np.float64) for one in (returns, episode_numbers))
+    if values.ndim != 1 or values.size == 0 or values.shape != numbers.shape:
+        raise LogError(
+            f"returns have shape {values.shape}, episode numbers {numbers.shape}.",
+            expected="one of each per episode, and at least one episode",
+        )
+    axis = log_axis(settings, (float(numbers.min()), float(numbers.max())))
+    multipliers = _multipliers(settings, values.size, seed)
+    fit, interval = _forecast_returns(settings, values, numbers, axis, multipliers, side)
+    worth = values.size if ratios is None else float(effective_sample_size(np.asarray(ratios)))
+    return _record(settings, axis, fit, interval, side, numbers, values, worth)
+
+
 def draw_multipliers(settings: ForecastSettings, log: EpisodeLog, seed: int) -> Multipliers:
     """The bootstrap's signs: all of them in exact mode, else `draws` rows from the seed."""
+    return _multipliers(settings, log.capacity, seed)
+
+
+def _multipliers(settings: ForecastSettings, capacity: int, seed: int) -> Multipliers:
     if settings.exact:
-        return all_signs(log.capacity)
+        return all_signs(capacity)
     return settings.multipliers(jax.random.key(seed), settings.draws)
 
 
@@ -143,6 +183,20 @@ def _forecast(
     return fit, settings.interval(fit, multipliers, settings.alpha, side)
 
 
+@eqx.filter_jit
+def _forecast_returns(
+    settings: ForecastSettings,
+    returns: Any,
+    episode_numbers: Any,
+    axis: TimeAxis,
+    multipliers: Multipliers,
+    side: Side,
+) -> tuple[TrendFit, ConfidenceInterval]:
+    present = jnp.ones(returns.shape, bool)
+    fit = fit_trend(_design(settings, episode_numbers, present, axis), returns)
+    return fit, settings.interval(fit, multipliers, settings.alpha, side)
+
+
 def describe_forecast(
     settings: ForecastSettings,
     policy: Policy,
@@ -154,6 +208,28 @@ def describe_forecast(
 ) -> Forecast:
     """Turn arrays into the record a user reads."""
     present = np.asarray(log.present)
+    return _record(
+        settings,
+        axis,
+        fit,
+        interval,
+        side,
+        np.asarray(log.episode_numbers)[present],
+        np.asarray(fit.returns)[present],
+        float(effective_sample_size(episode_ratios(policy, log))),
+    )
+
+
+def _record(
+    settings: ForecastSettings,
+    axis: TimeAxis,
+    fit: TrendFit,
+    interval: ConfidenceInterval,
+    side: Side,
+    episode_numbers: npt.NDArray[np.float64],
+    returns: npt.NDArray[np.float64],
+    worth: float,
+) -> Forecast:
     horizon, first = float(axis.horizon), float(axis.origin) + 1
     curve_times = np.linspace(first, horizon, 200)
     curve = trend_curve(fit, settings.basis, axis, curve_times)
@@ -164,10 +240,10 @@ def describe_forecast(
         standard_error=float(jnp.sqrt(fit.variance)),
         alpha=settings.alpha,
         side=side,
-        num_episodes=int(present.sum()),
-        effective_sample_size=float(effective_sample_size(episode_ratios(policy, log))),
-        episode_numbers=np.asarray(log.episode_numbers)[present],
-        returns=np.asarray(fit.returns)[present],
+        num_episodes=returns.size,
+        effective_sample_size=worth,
+        episode_numbers=episode_numbers,
+        returns=returns,
         forecast_times=np.arange(horizon - settings.lookahead + 1, horizon + 1),
         curve_times=curve_times,
         curve=np.asarray(curve),

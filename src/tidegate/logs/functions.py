@@ -1,0 +1,89 @@
+"""A Python function as a policy: its probabilities of the logged actions, checked row by row."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..errors import PolicyError
+from .cells import Values
+from .loaded import LoadedLog
+
+SUM_TOLERANCE = 1e-6
+
+
+def function_log_probs(name: str, loaded: LoadedLog) -> npt.NDArray[np.float64]:
+    """log π of the logged action in each row of the frame.
+
+    The function `MODULE:FUNCTION` gets a polars frame of states (the mapped features, else every
+    column without another part) and returns an array of rows × actions, in the order of `labels`.
+    """
+    if loaded.log.num_actions is None:
+        raise PolicyError(
+            f"python:{name} gives probabilities of actions, and the log's actions are continuous.",
+            remedy="Write its density of the logged action into a column, and name it column:NAME.",
+        )
+    answer = _call(load_function(name), name, loaded)
+    probs = _probabilities(answer, name, loaded)
+    actions = np.asarray(loaded.log.actions)[np.asarray(loaded.log.mask)]
+    with np.errstate(divide="ignore"):
+        logs: npt.NDArray[np.float64] = np.log(probs[np.arange(actions.size), actions])
+    return logs
+
+
+def load_function(name: str) -> Callable[..., Any]:
+    """Import `MODULE:FUNCTION`; modules of the current folder are found too."""
+    module, _, attribute = name.partition(":")
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
+    try:
+        function = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # an import runs the user's code, which may raise anything
+        raise PolicyError(
+            f"cannot import '{attribute}' from '{module}': {error!r}.",
+            expected="python:MODULE:FUNCTION, as in python:rules:propose",
+            remedy="Run from the folder of the module, or install it.",
+        ) from error
+    finally:
+        sys.path.remove(folder)
+    if not callable(function):
+        raise PolicyError(f"'{attribute}' of '{module}' is {type(function).__name__}, no function.")
+    return function  # type: ignore[no-any-return]
+
+
+def _call(function: Callable[..., Any], name: str, loaded: LoadedLog) -> Any:
+    try:
+        return function(loaded.states)
+    except Exception as error:
+        raise PolicyError(
+            f"python:{name} failed: {error!r}.",
+            expected=f"a function of a polars frame with the columns {loaded.states.columns}",
+        ) from error
+
+
+def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Values:
+    try:
+        probs = np.asarray(answer, np.float64)
+    except (ValueError, TypeError) as error:
+        raise PolicyError(f"python:{name} returned no array of numbers ({error}).") from error
+    wanted = (loaded.frame.height, loaded.log.num_actions)
+    if probs.shape != wanted:
+        raise PolicyError(
+            f"python:{name} returned an array of shape {probs.shape}.",
+            expected=f"{wanted}: a row per step, a column per action",
+            remedy="Set num_actions or actions if the log has not seen all actions.",
+        )
+    with np.errstate(invalid="ignore"):
+        inside = np.all((probs >= 0) & (probs <= 1), axis=1)
+        bad = np.flatnonzero(~(inside & (np.abs(probs.sum(axis=1) - 1) <= SUM_TOLERANCE)))
+    if bad.size:
+        raise PolicyError(
+            f"python:{name} returned {probs[bad[0]][:8].tolist()}.",
+            where=loaded.places.several(bad),
+            expected="probabilities in [0, 1] that sum to 1",
+        )
+    return probs

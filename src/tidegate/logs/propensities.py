@@ -1,0 +1,211 @@
+"""Estimate the probabilities of the logged actions, and show on held-out episodes how well that went.
+
+Estimates are a last resort: a log without propensities may come from a policy that used what the log
+does not hold, or that never tried some action, and no calibration can reveal that.
+"""
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import minimize
+from scipy.special import log_softmax
+
+from ..errors import LogError, SettingsError
+from .loaded import LoadedLog, Propensities
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int64]
+BINS = 10
+MAX_CELLS = 2**28
+
+
+@dataclasses.dataclass(frozen=True)
+class CalibrationBin:
+    """Pairs of a held-out step and an action whose predicted probabilities are alike."""
+
+    predicted: float
+    observed: float
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """How well propensities fitted on some episodes foretell the actions of the others."""
+
+    method: str
+    bins: tuple[CalibrationBin, ...]
+    log_loss: float
+    base_log_loss: float
+    num_fitted: int
+    num_held_out: int
+    smallest: float
+
+    @property
+    def error(self) -> float:
+        """Mean distance between predicted and observed probability over the bins, by their size."""
+        total = sum(one.count for one in self.bins)
+        return sum(one.count * abs(one.predicted - one.observed) for one in self.bins) / total
+
+    def __str__(self) -> str:
+        rows = [f"{b.predicted:9.3f} {b.observed:9.3f} {b.count:9d}" for b in self.bins]
+        return "\n".join(
+            [
+                f"Propensities estimated by {self.method}; fitted on {self.num_fitted} steps, shown "
+                f"on {self.num_held_out} steps of held-out episodes:",
+                "predicted  observed     pairs",
+                *rows,
+                f"log-loss {self.log_loss:.4f} (base rate {self.base_log_loss:.4f}); mean distance "
+                f"{self.error:.3f}; smallest propensity used {self.smallest:.2g}",
+            ]
+        )
+
+
+def estimate_propensities(
+    loaded: LoadedLog, *, held_out_fraction: float = 0.25, penalty: float = 1.0, seed: int = 0
+) -> LoadedLog:
+    """Fit the probability of each logged action, and mark the log as estimated.
+
+    Multinomial logistic regression on the mapped features (standardised; `penalty` is the ridge in
+    units of one observation), or the actions' frequencies if no features are mapped. The fit behind
+    the calibration sees a random part of the episodes only; the propensities used see all of them.
+    """
+    if not 0 < held_out_fraction < 1:
+        raise SettingsError(
+            f"held_out_fraction is {held_out_fraction}", expected="a share between 0 and 1"
+        )
+    features, actions, num_actions = _training_data(loaded)
+    held_out = _held_out_rows(loaded, held_out_fraction, seed)
+    shown = _fit(features[~held_out], actions[~held_out], num_actions, penalty)
+    model = _fit(features, actions, num_actions, penalty)
+    chosen = _chosen(model.log_probs(features), actions)
+    calibration = _calibration(
+        shown, features[held_out], actions[held_out], actions[~held_out], chosen
+    )
+    log = dataclasses.replace(loaded.log, behavior_log_probs=loaded.grid(chosen))
+    return dataclasses.replace(
+        loaded, log=log, propensities=Propensities.ESTIMATED, calibration=calibration
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Model:
+    """Log-probabilities linear in standardised features, or the same for every row."""
+
+    weights: Floats
+    bias: Floats
+    center: Floats
+    scale: Floats
+
+    def log_probs(self, features: Floats) -> Floats:
+        logits = ((features - self.center) / self.scale) @ self.weights + self.bias
+        return np.asarray(log_softmax(logits, axis=1))
+
+
+def _training_data(loaded: LoadedLog) -> tuple[Floats, Codes, int]:
+    log, mask = loaded.log, np.asarray(loaded.log.mask)
+    if log.num_actions is None:
+        raise SettingsError(
+            "the densities of continuous actions are not estimated.",
+            remedy="Log the density with which each action was drawn.",
+        )
+    if loaded.columns.state is not None:
+        codes = np.asarray(log.states)[mask]
+        features = (codes[:, None] == np.unique(codes)).astype(np.float64)
+    elif log.states is not None:
+        features = np.asarray(log.states, np.float64)[mask]
+    else:
+        features = np.zeros((int(mask.sum()), 0))
+    if features.shape[0] * log.num_actions > MAX_CELLS:
+        raise LogError(
+            f"{features.shape[0]} steps with {log.num_actions} actions are too many to fit.",
+            remedy="Estimate the propensities on a part of the log, or outside.",
+        )
+    return features, np.asarray(log.actions)[mask], log.num_actions
+
+
+def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    mask = np.asarray(loaded.log.mask)
+    episodes = mask.shape[0]
+    count = round(fraction * episodes)
+    if not 0 < count < episodes:
+        raise LogError(
+            f"{episodes} episodes cannot be split into some to fit and some to check.",
+            expected="more episodes",
+        )
+    chosen = np.zeros(episodes, bool)
+    chosen[np.random.default_rng(seed).permutation(episodes)[:count]] = True
+    return np.repeat(chosen, mask.sum(axis=1))
+
+
+def _fit(features: Floats, actions: Codes, num_actions: int, penalty: float) -> _Model:
+    count, width = features.shape
+    # Add one half to each count (Krichevsky and Trofimov, 1981): no action is impossible.
+    rates = (np.bincount(actions, minlength=num_actions) + 0.5) / (count + 0.5 * num_actions)
+    center, spread = features.mean(axis=0), features.std(axis=0)
+    scale = np.where(spread > 0, spread, 1.0)
+    start = _Model(np.zeros((width, num_actions)), np.log(rates), center, scale)
+    return _logistic(start, (features - center) / scale, actions, penalty) if width else start
+
+
+def _logistic(start: _Model, inputs: Floats, actions: Codes, penalty: float) -> _Model:
+    """Ridge-penalised maximum likelihood; the intercepts are free."""
+    shape = start.weights.shape
+    targets = np.zeros((actions.size, shape[1]))
+    targets[np.arange(actions.size), actions] = 1.0
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        weights, bias = parameters[: -shape[1]].reshape(shape), parameters[-shape[1] :]
+        log_probs = log_softmax(inputs @ weights + bias, axis=1)
+        errors = np.exp(log_probs) - targets
+        value = -np.sum(targets * log_probs) + 0.5 * penalty * np.sum(weights**2)
+        slopes = inputs.T @ errors + penalty * weights
+        gradient = np.concatenate([slopes.ravel(), errors.sum(axis=0)])
+        return value / actions.size, gradient / actions.size
+
+    found = minimize(
+        loss,
+        np.concatenate([start.weights.ravel(), start.bias]),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": 500, "gtol": 1e-7},
+    ).x
+    return dataclasses.replace(
+        start, weights=found[: -shape[1]].reshape(shape), bias=found[-shape[1] :]
+    )
+
+
+def _chosen(log_probs: Floats, actions: Codes) -> Floats:
+    return np.asarray(np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0])
+
+
+def _calibration(
+    model: _Model, features: Floats, actions: Codes, fitted: Codes, used: Floats
+) -> Calibration:
+    log_probs = model.log_probs(features)
+    base = _fit(np.zeros((fitted.size, 0)), fitted, log_probs.shape[1], 0.0)
+    base_log_probs = base.log_probs(np.zeros((actions.size, 0)))
+    taken = actions[:, None] == np.arange(log_probs.shape[1])
+    return Calibration(
+        method="multinomial logistic regression" if features.shape[1] else "action frequencies",
+        bins=_bins(np.exp(log_probs).ravel(), taken.ravel()),
+        log_loss=float(-_chosen(log_probs, actions).mean()),
+        base_log_loss=float(-_chosen(base_log_probs, actions).mean()),
+        num_fitted=int(fitted.size),
+        num_held_out=int(actions.size),
+        smallest=float(np.exp(used.min())),
+    )
+
+
+def _bins(predicted: Floats, taken: npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
+    """Bins of about equal size; equal predictions stay together."""
+    edges = np.unique(np.quantile(predicted, np.linspace(0, 1, BINS + 1)[1:-1]))
+    places = np.searchsorted(edges, predicted, side="right")
+    return tuple(
+        CalibrationBin(
+            float(predicted[places == i].mean()),
+            float(taken[places == i].mean()),
+            int(np.sum(places == i)),
+        )
+        for i in np.unique(places)
+    )
