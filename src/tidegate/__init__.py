@@ -7,6 +7,8 @@ do not wait for JAX.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .simulators.gymnasium_registration import register_when_imported
+
 __version__ = "0.1.0"
 
 _STAGES = {
@@ -51,12 +53,22 @@ _STAGES = {
     "drivers": ("History", "LiveLoop", "simulate"),
     "presets": ("paper_settings", "stationary_settings"),
     "theory": ("lipschitz_bound", "lipschitz_constant"),
+    "findings": ("Finding", "Level"),
+    "goodness": ("BehaviorPolicy", "goodness_of_fit"),
+    "support": ("ActionSupport",),
+    "diagnostics": ("LogCheck", "check_log"),
+    "backtesting": ("Backtest", "PolicyBacktest", "Rate", "backtest"),
+    "planning": ("ActionNeed", "Plan", "plan"),
 }
 _HOME = {name: stage for stage, names in _STAGES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME)]
 
 if TYPE_CHECKING:
+    from .backtesting import Backtest as Backtest
+    from .backtesting import PolicyBacktest as PolicyBacktest
+    from .backtesting import Rate as Rate
+    from .backtesting import backtest as backtest
     from .basis import ConstantBasis as ConstantBasis
     from .basis import CosineBasis as CosineBasis
     from .basis import FourierBasis as FourierBasis
@@ -71,6 +83,8 @@ if TYPE_CHECKING:
     from .candidate import Objective as Objective
     from .candidate import SearchSettings as SearchSettings
     from .candidate import search_candidate as search_candidate
+    from .diagnostics import LogCheck as LogCheck
+    from .diagnostics import check_log as check_log
     from .door import Propensity as Propensity
     from .drivers import History as History
     from .drivers import LiveLoop as LiveLoop
@@ -83,12 +97,19 @@ if TYPE_CHECKING:
     from .errors import PolicyError as PolicyError
     from .errors import SettingsError as SettingsError
     from .errors import TidegateError as TidegateError
+    from .findings import Finding as Finding
+    from .findings import Level as Level
+    from .goodness import BehaviorPolicy as BehaviorPolicy
+    from .goodness import goodness_of_fit as goodness_of_fit
     from .loop import SpinSettings as SpinSettings
     from .loop import SpinState as SpinState
     from .loop import spin_step as spin_step
     from .performance import Forecast as Forecast
     from .performance import ForecastSettings as ForecastSettings
     from .performance import forecast_performance as forecast_performance
+    from .planning import ActionNeed as ActionNeed
+    from .planning import Plan as Plan
+    from .planning import plan as plan
     from .policies import GaussianPolicy as GaussianPolicy
     from .policies import LinearGaussianPolicy as LinearGaussianPolicy
     from .policies import LinearPolicy as LinearPolicy
@@ -108,6 +129,7 @@ if TYPE_CHECKING:
     from .returns import observed_returns as observed_returns
     from .returns import pdis_returns as pdis_returns
     from .safety import safety_test as safety_test
+    from .support import ActionSupport as ActionSupport
     from .theory import lipschitz_bound as lipschitz_bound
     from .theory import lipschitz_constant as lipschitz_constant
     from .verdicts import Reason as Reason
@@ -122,3 +144,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return list(__all__)
+
+
+register_when_imported()

@@ -1,0 +1,293 @@
+"""Is the log fit for this policy? Overlap, effective sample size, support, time, drift, goodness of fit.
+
+Ratios of several steps: the test that their mean is 1 takes the stopped ratios, as the gate does; the
+effective sample size takes whole episodes, as `Forecast` does; the largest ratio is the largest factor
+that any reward may be multiplied with.
+"""
+
+import dataclasses
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Array, Float
+from scipy import stats
+
+from .basis import Basis, ConstantBasis, TimeAxis
+from .bootstrap import Rademacher
+from .episodes import EpisodeLog
+from .findings import Finding, Level, found, level_of, summarise, undetermined
+from .goodness import (
+    DRAWS,
+    FittedLog,
+    fit_log,
+    richer_columns,
+    trend_findings,
+)
+from .performance import ForecastSettings
+from .policies import Policy
+from .precision import in_double
+from .returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
+from .safety import RATIO_TOLERANCE
+from .support import ActionSupport, action_support, support_finding
+from .trend import fit_trend, trend_design
+from .trend_tests import Significance, score_test
+from .verdicts import MIN_EPISODES
+
+Values = npt.NDArray[np.float64]
+
+OVERLAP = (
+    "largest_ratio", "mean_ratio", "effective_sample_size", "recent_effective_sample_size",
+    "horizon_effective_sample_size",
+)  # fmt: skip
+MANY_EPISODES, FEW_EPISODES = 100, 30
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LogCheck:
+    """All findings about a log, for a policy or for the behaviour that collected it."""
+
+    num_episodes: int
+    num_steps: int
+    findings: tuple[Finding, ...]
+    actions: ActionSupport | None
+
+    @property
+    def level(self) -> Level:
+        """The worst of all findings."""
+        return max(finding.level for finding in self.findings)
+
+    @property
+    def warnings(self) -> tuple[Finding, ...]:
+        """The findings that a report must show first."""
+        return tuple(one for one in self.findings if one.level is Level.WARNING)
+
+    def __getitem__(self, name: str) -> Finding:
+        return {finding.name: finding for finding in self.findings}[name]
+
+    def __str__(self) -> str:
+        return "\n".join(str(finding) for finding in self.findings)
+
+    def summary(self) -> dict[str, Any]:
+        """The check in plain JSON values."""
+        fields = {name: summarise(value) for name, value in vars(self).items()}
+        return {"level": self.level.name, **fields}
+
+
+@in_double
+def check_log(
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    policy: Policy | None = None,
+    *,
+    span: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> LogCheck:
+    """Is this log fit to forecast the policy? Without a policy: what was observed.
+
+    `span` is the first and the last episode number of the whole log, if this is a part of it.
+    """
+    fitted = fit_log(log, settings, policy, span)
+    actions = action_support(fitted.log, policy)
+    overlap = () if policy is None else _overlap_findings(fitted)
+    support = () if policy is None or actions is None else (support_finding(policy, actions),)
+    return LogCheck(
+        num_episodes=fitted.log.capacity,
+        num_steps=int(np.sum(np.asarray(fitted.log.mask))),
+        findings=(
+            *_shape_findings(fitted),
+            *overlap,
+            *support,
+            _drift(fitted, seed),
+            *trend_findings(fitted, seed),
+        ),
+        actions=actions,
+    )
+
+
+def _shape_findings(fitted: FittedLog) -> tuple[Finding, ...]:
+    if fitted.log.capacity == 0:
+        return (found("episodes", 0, "The log has no episodes.", level=Level.WARNING),)
+    return (_count(fitted), _lengths(fitted.log), _gaps(fitted.log))
+
+
+def _count(fitted: FittedLog) -> Finding:
+    n, columns = fitted.log.capacity, int(fitted.fit.design.num_columns)
+    least = max(MIN_EPISODES, 2 * columns)
+    if n < least:
+        sentence = f"{n} episodes: the gate needs at least {least} for {columns} time features."
+        return found("episodes", n, sentence, level=Level.WARNING)
+    return found("episodes", n, f"{n} episodes for {columns} time features.")
+
+
+def _lengths(log: EpisodeLog) -> Finding:
+    lengths = np.asarray(log.mask).sum(axis=1)
+    low, middle, high = lengths.min(), np.median(lengths), lengths.max()
+    sentence = f"Episodes have {low} to {high} steps, {middle:g} in the middle."
+    return found(
+        "episode_lengths", float(high), "Each episode is one step." if high == 1 else sentence
+    )
+
+
+def _gaps(log: EpisodeLog) -> Finding:
+    times = np.asarray(log.episode_numbers)
+    if times.size < 2 or times[-1] == times[0]:
+        return found("time_gaps", 0.0, "All episodes have the same time.", level=Level.NOTE)
+    steps = np.diff(times)
+    at = int(steps.argmax())
+    share = steps[at] / (times[-1] - times[0])
+    if share <= 0.1 or steps[at] <= 10 * np.median(steps):
+        return found(
+            "time_gaps", float(share), f"No large gap: at most {steps[at]:g} between episodes."
+        )
+    sentence = (
+        f"Nothing was logged from {times[at]:g} to {times[at + 1]:g}, {share:.0%} of the time: "
+        "the trend is interpolated there."
+    )
+    level = Level.WARNING if share > 0.25 else Level.NOTE
+    return found("time_gaps", float(share), sentence, level=level)
+
+
+def _overlap_findings(fitted: FittedLog) -> tuple[Finding, ...]:
+    log = fitted.log
+    whole, stopped, largest = (
+        np.asarray(one) for one in _ratios(fitted.policy, log, fitted.settings.discount)
+    )
+    if whole.size == 0 or not np.isfinite(whole.sum() + stopped.sum() + largest):
+        why = "an importance ratio is not a finite number" if whole.size else "there is no episode"
+        return tuple(undetermined(name, why) for name in OVERLAP)
+    recent = whole[-max(1, whole.size // 4) :]
+    return (
+        _largest(float(largest)),
+        mean_ratio_finding(stopped),
+        _worth("effective_sample_size", whole, "The log is"),
+        _worth("recent_effective_sample_size", recent, "The last quarter is"),
+        _horizon_worth(whole, fitted.weights, fitted.doubt),
+    )
+
+
+@eqx.filter_jit
+def _ratios(
+    policy: Policy, log: EpisodeLog, discount: float
+) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
+    running = jnp.cumsum(log_ratios(policy, log), axis=1)
+    largest = jnp.exp(jnp.max(jnp.where(log.mask, running, -jnp.inf), initial=-jnp.inf))
+    return episode_ratios(policy, log), stopped_ratios(policy, log, discount), largest
+
+
+def _largest(ratio: float) -> Finding:
+    sentence = f"The largest importance ratio is {ratio:.4g}: one reward can count that many times."
+    level = Level.NOTE if ratio > 100 else Level.OK
+    return found("largest_ratio", ratio, sentence, level=level)
+
+
+def mean_ratio_finding(ratios: Values) -> Finding:
+    """Is the mean ratio 1, as it must be if the log supports the policy and the propensities are right?"""
+    mean, p = float(ratios.mean()), mean_is_one(ratios)
+    level = level_of(p) if abs(mean - 1) > RATIO_TOLERANCE else Level.OK
+    start = f"The importance ratios average {mean:.4g}"
+    if level is Level.OK:
+        rest = f", as near to 1 as chance and the digits of the propensities allow (p = {p:.2g})."
+    elif level is Level.NOTE:
+        rest = f", a little far from 1 (p = {p:.2g}): by chance, or the propensities are not exact."
+    elif mean < 1:
+        rest = (
+            f" instead of 1 (p = {p:.2g}): about {1 - mean:.0%} of what the policy does is never seen "
+            "in the log, or the propensities are wrong."
+        )
+    else:
+        rest = (
+            f" instead of 1 (p = {p:.2g}): the logged propensities are too small, or the policy's "
+            "probabilities too large."
+        )
+    return found("mean_ratio", mean, start + rest, level=level, p_value=p)
+
+
+def mean_is_one(ratios: Values) -> float:
+    """p-value of the t-test that the mean is 1, with its skewness removed (Hall, 1992).
+
+    Ratios that are all w > 1 leave a chance of at least 1 − 1/w per episode for another one, so their
+    p-value is at most w⁻ⁿ; ratios below 1 are treated alike.
+    """
+    n, mean, spread = ratios.size, ratios.mean(), ratios.std()
+    if not spread > 1e-9 * abs(mean):
+        return float(min(mean, 1 / mean) ** n) if mean > 0 else 0.0
+    skewness = float(np.mean(((ratios - mean) / spread) ** 3)) / np.sqrt(n)
+    t = np.sqrt(n) * (mean - 1) / spread
+    corrected = t + skewness * (2 * t**2 + 1) / 6 + skewness**2 * t**3 / 27
+    return float(2 * stats.t.sf(abs(corrected), max(n - 1, 1)))
+
+
+_worth_of = jax.jit(effective_sample_size)
+
+
+def _worth(name: str, ratios: Values, subject: str) -> Finding:
+    worth = float(_worth_of(ratios))
+    sentence = f"{subject} worth {worth:.0f} on-policy episodes ({ratios.size} were logged)."
+    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+
+
+def _horizon_worth(ratios: Values, weights: Values, doubt: str) -> Finding:
+    name = "horizon_effective_sample_size"
+    if doubt:
+        return undetermined(name, doubt)
+    worth = float(_worth_of(np.abs(weights) * ratios))
+    sentence = f"As the forecast weighs it, the log is worth {worth:.0f} equally weighted on-policy episodes."
+    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+
+
+def _worth_level(worth: float) -> Level:
+    if worth < FEW_EPISODES:
+        return Level.WARNING
+    return Level.NOTE if worth < MANY_EPISODES else Level.OK
+
+
+def _advice(worth: float) -> str:
+    if worth >= MANY_EPISODES:
+        return ""
+    return (
+        " That is little: collect more, or take a policy nearer to the one that collected the log."
+    )
+
+
+def _drift(fitted: FittedLog, seed: int) -> Finding:
+    """Is a constant rejected against the basis; against slow waves where the basis is a constant?"""
+    if fitted.doubt:
+        return undetermined("drift", fitted.doubt)
+    basis = fitted.settings.basis
+    constant = basis.size == 1
+    mean, test = _constant_test(
+        basis,
+        fitted.axis,
+        fitted.log.episode_numbers,
+        fitted.fit.returns,
+        Rademacher(jax.random.key(seed), DRAWS),
+    )
+    p, level = float(test.p_value), level_of(float(test.p_value))
+    if level and not constant:
+        level = Level.NOTE  # this is what the trend is for
+    sentence = (
+        f"Performance drifts (p = {p:.2g}): the mean of the log, {float(mean):.4g}, is not what "
+        f"to expect next; the trend forecasts {float(fitted.fit.point):.4g}."
+        if level
+        else f"No drift is seen (p = {p:.2g}): a constant describes the past as well."
+    )
+    if level and constant:
+        sentence = f"Performance drifts (p = {p:.2g}), and the basis says that nothing changes: use a trend."
+    return found("drift", float(test.statistic), sentence, level=level, p_value=p)
+
+
+@eqx.filter_jit
+def _constant_test(
+    basis: Basis, axis: TimeAxis, numbers: Any, returns: Float[Array, " n"], signs: Rademacher
+) -> tuple[Float[Array, ""], Significance]:
+    added = richer_columns(basis, numbers, axis)
+    if basis.size > 1:
+        added = basis.design_matrix(numbers, axis).T
+    present = jnp.ones(returns.shape, bool)
+    design = trend_design(ConstantBasis(), numbers, present, numbers[-1:], axis)
+    flat = fit_trend(design, returns)
+    return flat.point, score_test(design, flat.residuals, added, signs)

@@ -1,0 +1,267 @@
+"""About how many more episodes until this candidate could pass, and which actions lack data.
+
+The gate opens when the estimated advantage exceeds the two half-widths. These shrink with √Σa², where a
+are the forecast weights of a longer log; estimated advantage, noise level and action mix are taken to
+persist. A rough answer to "is it worth waiting?", never evidence.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
+from jaxtyping import Array, Float
+
+from .basis import TimeAxis
+from .episodes import EpisodeLog, HeldOutEpisodes, grow
+from .findings import summarise
+from .goodness import BehaviorPolicy, in_time_order
+from .performance import ForecastSettings, draw_multipliers, log_axis
+from .policies import Policy
+from .precision import in_double
+from .returns import log_ratios
+from .safety import Comparison, compare_policies
+from .support import ActionSupport, action_support
+from .trend import fit_trend, trend_design
+from .verdicts import MIN_EPISODES, Reason
+
+Values = npt.NDArray[np.float64]
+Episodes = int | None
+
+GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
+GRID = 2048  # times that stand for those of a longer log
+LIKELY_Z = 0.84  # 80 % of a normal distribution
+HEAVY_SHARE = 0.2
+OVERUSE = 2.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ActionNeed:
+    """Where data is short, per action.
+
+    `variance_shares` says which actions' episodes bring the variance of the candidate's forecast; for
+    episodes of several steps, which steps bring the variance of the importance ratios.
+    """
+
+    support: ActionSupport
+    variance_shares: Values
+
+    @property
+    def lacking(self) -> npt.NDArray[np.intp]:
+        """Actions unseen or rare, or much of the variance and taken far more often than in the log."""
+        counts, shares = self.support.counts, self.support.policy_shares
+        logged = counts / max(1, counts.sum())
+        overused = (0.0 if shares is None else shares) > OVERUSE * logged
+        heavy = np.flatnonzero(overused & (self.variance_shares > HEAVY_SHARE))
+        return np.unique(np.concatenate([self.support.unseen, self.support.rare, heavy]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """How many more episodes it might take; None where no number of them would do.
+
+    `more_episodes` gives even odds if the estimated advantage is the true one, `likely_episodes` odds of
+    4 to 1. `episode_range` repeats `more_episodes` for an advantage one standard error larger and smaller.
+    """
+
+    reason: Reason
+    num_episodes: int
+    difference: float | None
+    difference_error: float | None
+    half_widths: float | None
+    more_episodes: Episodes
+    likely_episodes: Episodes
+    episode_range: tuple[Episodes, Episodes]
+    actions: ActionNeed | None
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def summary(self) -> dict[str, Any]:
+        """The plan in plain JSON values."""
+        lacking = [] if self.actions is None else self.actions.lacking.tolist()
+        return {
+            **{name: summarise(value) for name, value in vars(self).items()},
+            "lacking_actions": lacking,
+        }
+
+
+@in_double
+def plan(
+    candidate: Policy,
+    safe: Policy | None,
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    *,
+    span: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> Plan:
+    """How many more episodes under the present policy until the candidate could pass the gate?
+
+    The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
+    """
+    axis = log_axis(settings, span or log.span)
+    log = in_time_order(log)
+    if log.capacity == 0:
+        log = grow(log, 1)
+    safe = BehaviorPolicy() if safe is None else safe
+    multipliers = draw_multipliers(settings, log, seed)
+    held_out = HeldOutEpisodes(log)
+    outcome = eqx.filter_jit(compare_policies)(
+        settings, candidate, safe, held_out, axis, multipliers
+    )
+    return _plan(settings, log, axis, outcome, _action_need(candidate, log, outcome))
+
+
+def _plan(
+    settings: ForecastSettings,
+    log: EpisodeLog,
+    axis: TimeAxis,
+    outcome: Comparison,
+    actions: ActionNeed | None,
+) -> Plan:
+    reason, n = Reason(int(outcome.reason)), log.num_episodes
+    advantage, error, widths = _advantage(outcome)
+    finite = math.isfinite(advantage + error + widths)
+    more: Episodes = None
+    likely: Episodes = None
+    bounds: tuple[Episodes, Episodes] = (None, None)
+    if reason is Reason.BETTER:
+        more, likely, bounds = 0, 0, (0, 0)
+    elif reason is Reason.NOT_BETTER and finite:
+        shrinkage = _shrinkage(settings, log, axis)
+
+        def needed(gain: float, margin: float = 0.0) -> Episodes:
+            return _more_episodes(n, shrinkage, gain, widths + margin * error)
+
+        more, likely = needed(advantage), needed(advantage, LIKELY_Z)
+        bounds = needed(advantage + error), needed(advantage - error)
+    return Plan(
+        reason=reason,
+        num_episodes=n,
+        difference=advantage if finite else None,
+        difference_error=error if finite else None,
+        half_widths=widths if finite else None,
+        more_episodes=more,
+        likely_episodes=likely,
+        episode_range=bounds,
+        actions=actions,
+        sentence=_sentence(settings, reason, n, advantage, more, bounds),
+    )
+
+
+def _advantage(outcome: Comparison) -> tuple[float, float, float]:
+    """The forecast advantage, its standard error (on shared episodes), and the half-widths' sum."""
+    candidate, safe = outcome.candidate, outcome.safe
+    paired = fit_trend(candidate.design, candidate.returns - safe.returns)
+    widths = (
+        candidate.point
+        - outcome.candidate_interval.lower
+        + outcome.safe_interval.upper
+        - safe.point
+    )
+    return float(paired.point), math.sqrt(max(float(paired.variance), 0.0)), float(widths)
+
+
+@eqx.filter_jit
+def _squared_weights(
+    settings: ForecastSettings,
+    first: Float[Array, ""],
+    span: Float[Array, " g"],
+    positions: Float[Array, " m"],
+) -> Float[Array, " g"]:
+    """Σa² of logs that last `span`, times their number of episodes."""
+
+    def one(span: Float[Array, ""]) -> Float[Array, ""]:
+        axis = TimeAxis(first - 1, first + span + settings.lookahead)
+        future = axis.horizon + jnp.arange(1 - settings.lookahead, 1)
+        times = first + span * positions
+        design = trend_design(settings.basis, times, jnp.ones(GRID, bool), future, axis)
+        return jnp.sum(design.forecast_weights**2) * GRID
+
+    squares: Array = jax.lax.map(one, span)
+    return squares
+
+
+def _shrinkage(settings: ForecastSettings, log: EpisodeLog, axis: TimeAxis) -> Values:
+    """How much narrower the intervals are, for each growth of the log at its present pace."""
+    # Evenly spread but not regular, so that a period cannot hide between the times.
+    jitter = np.random.default_rng(0).uniform(size=GRID)
+    positions = (np.arange(GRID) + jitter) / GRID
+    first, horizon = float(axis.origin) + 1, float(axis.horizon)
+    spans = GROWTH * (horizon - settings.lookahead - first)
+    arguments = (jnp.asarray(one) for one in (first, spans, positions))
+    squares = np.asarray(_squared_weights(settings, *arguments)) / GROWTH
+    return np.asarray(np.sqrt(squares / squares[0]), np.float64)
+
+
+def _more_episodes(n: int, shrinkage: Values, gain: float, widths: float) -> Episodes:
+    """The smallest growth at which the gain exceeds the shrunken widths; None if none does."""
+    if not gain > 0:
+        return None
+    passes = np.flatnonzero(gain > widths * shrinkage)
+    if not passes.size:
+        return None
+    at = int(passes[0])
+    if at == 0:
+        return 0
+    growth = np.interp(-gain / widths, -shrinkage[at - 1 : at + 1], GROWTH[at - 1 : at + 1])
+    return math.ceil(n * (float(growth) - 1))
+
+
+def _sentence(
+    settings: ForecastSettings,
+    reason: Reason,
+    n: int,
+    advantage: float,
+    more: Episodes,
+    bounds: tuple[Episodes, Episodes],
+) -> str:
+    if reason is Reason.BETTER:
+        return "The candidate passes with the episodes at hand."
+    if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
+        least = max(MIN_EPISODES, 2 * settings.basis.size)
+        return f"{n} episodes say nothing yet: at least {least} are needed for a first estimate."
+    if reason is not Reason.NOT_BETTER:
+        return f"More episodes alone will not help: {reason.sentence}"
+    if not advantage > 0:
+        return "The candidate is not estimated to be better: no number of episodes is expected to help."
+    if more is None:
+        return f"Even a log {GROWTH[-1]:g} times as long is not expected to suffice."
+    low, high = bounds
+    reach = f"from about {_rounded(low)} to " + (
+        "no number that would do" if high is None else f"about {_rounded(high)}"
+    )
+    return (
+        f"About {_rounded(more)} more episodes give the candidate an even chance ({reach} if its "
+        "advantage is a standard error larger or smaller than estimated). This rests on the estimated "
+        "advantage, the noise and the action mix staying as they are."
+    )
+
+
+def _rounded(count: Episodes) -> str:
+    """Two digits: more would claim too much."""
+    if count is None:
+        return "no number"
+    digits = max(0, len(str(count)) - 2)
+    return f"{round(count, -digits):,}"
+
+
+def _action_need(candidate: Policy, log: EpisodeLog, outcome: Comparison) -> ActionNeed | None:
+    support = action_support(log, candidate)
+    if support is None:
+        return None
+    mask = np.asarray(log.mask)
+    taken = np.asarray(log.actions)[mask].astype(np.int64)
+    if mask.shape[1] == 1:
+        fit = outcome.candidate
+        weight = np.asarray(fit.design.forecast_weights * fit.residuals)[mask[:, 0]] ** 2
+    else:
+        weight = (np.exp(np.asarray(log_ratios(candidate, log))[mask]) - 1) ** 2
+    sums: Values = np.bincount(taken, np.nan_to_num(weight), support.counts.size).astype(np.float64)
+    return ActionNeed(support, sums / sums.sum() if sums.sum() > 0 else sums)
