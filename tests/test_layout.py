@@ -13,9 +13,13 @@ PROJECT = ROOT.parent.parent
 FLOW = [
     "errors", "trees", "precision", "door", "episodes", "policies", "returns", "basis", "trend",
     "bootstrap", "performance", "action_table", "candidate", "verdicts", "records", "safety", "loop",
-    "drivers", "presets", "theory",
+    "drivers", "presets", "theory", "findings", "trend_tests", "goodness", "support",
+    "diagnostics", "backtesting", "planning",
 ]  # fmt: skip
-EDGES = {"simulators", "experiments", "reports", "cli", "__init__", "__main__"}
+EDGES = {
+    "simulators", "experiments", "reports", "logs", "workflows", "cli", "cli_logs", "__init__",
+    "__main__",
+}  # fmt: skip
 
 
 def _imports(path: Path) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from . import __version__
+from .cli_logs import add_commands
 from .errors import SettingsError, TidegateError
 from .experiments.domains import Domain
 
@@ -151,6 +152,9 @@ def reproduce(
     typer.echo(f"Rows, table, figures and manifest: {folder}")
 
 
+add_commands(app)
+
+
 def _choose_device(device: str) -> None:
     platforms = {"auto": None, "cpu": "cpu", "gpu": "cuda"}
     if device not in platforms:
@@ -170,7 +174,7 @@ def _speeds(text: str) -> list[int]:
 
 
 def main() -> None:
-    """Entry point: errors we know are one paragraph and exit code 2, never a traceback."""
+    """Entry point: errors are one paragraph and exit code 2, never a traceback."""
     try:
         app()
     except TidegateError as error:
@@ -178,4 +182,13 @@ def main() -> None:
         sys.exit(2)
     except OSError as error:
         typer.echo(f"tidegate: cannot write or read {error.filename}: {error.strerror}", err=True)
+        sys.exit(2)
+    except Exception as error:  # Python's exit code for it, 1, would read as KEEP
+        if os.environ.get("TIDEGATE_TRACEBACK"):
+            raise
+        typer.echo(
+            f"tidegate: nothing was decided, because of an unexpected {type(error).__name__}: {error}. "
+            "Set TIDEGATE_TRACEBACK=1 to see where, and please report it.",
+            err=True,
+        )
         sys.exit(2)

@@ -235,7 +235,8 @@ def _leverage(fitted: FittedLog) -> Finding:
 def _influence(fitted: FittedLog) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
     parts = (fitted.weights * np.asarray(fitted.fit.residuals)) ** 2
-    share, row = parts.max() / parts.sum(), int(parts.argmax())
+    with np.errstate(invalid="ignore"):  # squares that overflow are told as undetermined
+        share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)
     episode = float(np.asarray(fitted.log.episode_numbers)[row])
     sentence = (

@@ -262,6 +262,7 @@ def _action_need(candidate: Policy, log: EpisodeLog, outcome: Comparison) -> Act
         fit = outcome.candidate
         weight = np.asarray(fit.design.forecast_weights * fit.residuals)[mask[:, 0]] ** 2
     else:
-        weight = (np.exp(np.asarray(log_ratios(candidate, log))[mask]) - 1) ** 2
+        with np.errstate(over="ignore"):
+            weight = (np.exp(np.asarray(log_ratios(candidate, log))[mask]) - 1) ** 2
     sums: Values = np.bincount(taken, np.nan_to_num(weight), support.counts.size).astype(np.float64)
     return ActionNeed(support, sums / sums.sum() if sums.sum() > 0 else sums)

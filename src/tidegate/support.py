@@ -70,7 +70,8 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
     if isinstance(policy, DiscretePolicy):
         shares = _chosen_shares(policy, log)
     else:
-        ratios = np.exp(np.asarray(log_ratios(policy, log))[mask])
+        with np.errstate(over="ignore"):  # an infinite share is told as undetermined
+            ratios = np.exp(np.asarray(log_ratios(policy, log))[mask])
         shares = np.bincount(taken, ratios, log.num_actions) / max(taken.size, 1)
     return ActionSupport(np.pad(counts, (0, shares.size - counts.size)), shares)
 

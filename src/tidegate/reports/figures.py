@@ -1,6 +1,6 @@
 """Numbers and an axis in, the axis out; nothing is computed here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -84,19 +84,20 @@ def draw_comparison(
 def draw_evaluation(
     axis: Axes,
     forecast: "Forecast",
-    stationary: "Forecast",
+    stationary: "Forecast | None" = None,
     *,
     past: "Sequence[Bin]" = (),
     time_label: str = "episode",
     legend_columns: int = 3,
 ) -> Axes:
-    """One policy: what it would have earned, its trend and forecast, and what a constant says."""
+    """One policy: what it would have earned, its trend and forecast; and if nothing changes."""
     numbers, returns = forecast.episode_numbers, forecast.returns
     _draw_dots(axis, numbers, returns, color=CANDIDATE, alpha=0.35, label="estimated return")
     _draw_bins(axis, past, CANDIDATE)
-    _draw_forecast(axis, stationary, STATIONARY, "if nothing changes")
+    if stationary is not None:
+        _draw_forecast(axis, stationary, STATIONARY, "if nothing changes")
     _draw_forecast(axis, forecast, CANDIDATE, "policy")
-    axis.set_ylim(*_visible_range((forecast, stationary), past))
+    axis.set_ylim(*_visible_range((forecast, stationary or forecast), past))
     axis.set_xlabel(time_label)
     axis.set_ylabel("return")
     legend_above(axis, ncols=legend_columns)
@@ -136,18 +137,23 @@ def _visible_range(
     shown = [
         *(np.percentile(estimates, [1, 99]) if estimates.size else []),
         *np.concatenate([one.curve for one in both]),
-        *_numbers(past, "mean"),
+        *(_numbers(past, "mean") + np.nan_to_num(_numbers(past, "standard_error"))),
+        *(_numbers(past, "mean") - np.nan_to_num(_numbers(past, "standard_error"))),
         *(bound for one in both for bound in (one.lower, one.upper)),
     ]
+    return _margined(shown)
+
+
+def _margined(shown: Iterable[float]) -> tuple[float, float]:
     finite = [value for value in shown if np.isfinite(value)] or [0.0, 1.0]
     margin = 0.05 * (max(finite) - min(finite)) or 1.0
     return min(finite) - margin, max(finite) + margin
 
 
-def legend_above(axis: Axes, ncols: int) -> None:
+def legend_above(axis: Axes, ncols: int, markerscale: float = 2) -> None:
     """A legend that cannot cover a curve."""
     axis.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=ncols, fontsize=8, markerscale=2,
+        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=ncols, fontsize=8, markerscale=markerscale,
         borderaxespad=0.2,
     )  # fmt: skip
 
@@ -198,8 +204,19 @@ def draw_backtest(
     axis.set_xlabel(f"date of the forecast ({time_label})")
     axis.set_ylabel("mean return")
     axis.margins(0.06, 0.08)
-    legend_above(axis, ncols=legend_columns)
+    axis.set_ylim(*_backtest_range(policy))
+    legend_above(axis, ncols=legend_columns, markerscale=1)
     return axis
+
+
+def _backtest_range(policy: "PolicyBacktest") -> tuple[float, float]:
+    """All that came next, and all intervals but those that dwarf the others, which are cut off."""
+    width = policy.predicted_upper - policy.predicted_lower
+    usual = policy.known & (
+        width <= 5 * np.median(width[policy.known] if policy.known.any() else 0.0)
+    )
+    shown = (policy.predicted_lower[usual], policy.predicted_upper[usual], policy.realised)
+    return _margined(np.concatenate(shown))
 
 
 def draw_learning_curves(axis: Axes, demo: "Demo") -> Axes:

@@ -1,0 +1,241 @@
+"""The options that commands share, each defined once, and the decorator that spreads them out."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from ..errors import SettingsError
+from .choices import BasisKind, PolicyClass
+
+if TYPE_CHECKING:
+    from .opening import LogFile
+    from .settings import PlainSettings, SearchChoices
+
+COLUMNS, FORECAST, OUTPUT = "Columns of the log", "Forecast", "Output"
+SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
+F = TypeVar("F", bound=Callable[..., Any])
+
+Text = str | None
+
+
+def _column(flag: str, help: str) -> Any:
+    return typer.Option(f"--{flag}", help=help, rich_help_panel=COLUMNS, metavar="NAME")
+
+
+def _forecast(flag: str, help: str) -> Any:
+    return typer.Option(f"--{flag}", help=help, rich_help_panel=FORECAST)
+
+
+@dataclasses.dataclass(frozen=True)
+class LogFlags:
+    """The log and its columns; '' as a name says that there is no such column."""
+
+    log: Annotated[
+        str,
+        typer.Argument(
+            metavar="LOG", help="Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
+        ),
+    ]
+    columns: Annotated[
+        Path | None,
+        typer.Option(
+            "--columns",
+            help="TOML file with the names of the columns.",
+            rich_help_panel=COLUMNS,
+            metavar="FILE.toml",
+        ),
+    ] = None
+    episode: Annotated[
+        Text, _column("episode", "Number of the episode; '' if each row is one.")
+    ] = None
+    step: Annotated[Text, _column("step", "Step within the episode; one-step logs need none.")] = (
+        None
+    )
+    action: Annotated[Text, _column("action", "Action; several, as in a,b, if continuous.")] = None
+    behavior_prob: Annotated[
+        Text, _column("behavior-prob", "Probability with which the logged action was drawn.")
+    ] = None
+    reward: Annotated[Text, _column("reward", "Reward of the step.")] = None
+    features: Annotated[Text, _column("features", "Features of the state, as in age,load.")] = None
+    state: Annotated[Text, _column("state", "One column of integer states, instead.")] = None
+    time: Annotated[Text, _column("time", "Time of the step, if not the episode's number.")] = None
+    time_unit: Annotated[
+        Text,
+        typer.Option(
+            "--time-unit",
+            help="What the time axis and the lookahead count: episode, hour, day or number.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None
+    actions: Annotated[
+        Text,
+        typer.Option(
+            "--actions",
+            help="All actions by name, in the order of a policy's outputs.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None
+    num_actions: Annotated[
+        int | None,
+        typer.Option("--num-actions", help="How many actions there are.", rich_help_panel=COLUMNS),
+    ] = None
+    log_probs: Annotated[
+        bool,
+        typer.Option(
+            "--log-probs",
+            help="Probability columns hold logarithms.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = False
+    densities: Annotated[
+        bool,
+        typer.Option(
+            "--densities",
+            help="They hold densities of continuous actions (with --log-probs: log-densities).",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = False
+    format: Annotated[
+        Text,
+        typer.Option(
+            "--format",
+            help="parquet, csv or jsonl, where the name does not tell.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = None
+    estimate_propensities: Annotated[
+        bool,
+        typer.Option(
+            "--estimate-propensities",
+            help="Fit the missing probabilities; no verdict is guaranteed then.",
+            rich_help_panel=COLUMNS,
+        ),
+    ] = False
+
+    def file(self) -> "LogFile":
+        """The log that these flags name."""
+        from ..logs import Columns, load_columns, override_columns
+        from .opening import LogFile
+
+        base = Columns() if self.columns is None else load_columns(self.columns)
+        names = (
+            "episode", "step", "action", "behavior_prob", "reward", "features", "state", "time",
+            "time_unit", "actions", "num_actions",
+        )  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
+        if self.action is not None and "," in self.action:
+            given["action"] = [one.strip() for one in self.action.split(",")]
+        kinds = {
+            (True, False): "log_probability", (False, True): "density", (True, True): "log_density",
+        }  # fmt: skip
+        given["propensity"] = kinds.get((self.log_probs, self.densities))
+        columns = override_columns(base, given)
+        return LogFile(self.log, columns, self.format, self.estimate_propensities)
+
+
+@dataclasses.dataclass(frozen=True)
+class ForecastFlags:
+    """How to forecast."""
+
+    lookahead: Annotated[
+        int | None, _forecast("lookahead", "How far to look; default a tenth of the log.")
+    ] = None
+    basis: Annotated[BasisKind, _forecast("basis", "Shape of the trend.")] = BasisKind.COSINE
+    order: Annotated[int, _forecast("order", "Order of the trend; more follows more.")] = 3
+    period: Annotated[float | None, _forecast("period", "Period of a Fourier trend.")] = None
+    alpha: Annotated[float, _forecast("alpha", "Allowed probability of a wrong deployment.")] = 0.05
+    draws: Annotated[int, _forecast("draws", "Draws of the bootstrap.")] = 500
+    discount: Annotated[float, _forecast("discount", "Discount per step.")] = 1.0
+    seed: Annotated[int, _forecast("seed", "Same seed, same answer.")] = 0
+
+    def settings(self) -> "PlainSettings":
+        """The settings that these flags name."""
+        from .settings import PlainSettings
+
+        if not -(2**63) <= self.seed < 2**63:
+            raise SettingsError(f"seed is {self.seed}", expected="a 64-bit integer")
+        names = [field.name for field in dataclasses.fields(PlainSettings)]
+        return PlainSettings(**{name: getattr(self, name) for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchFlags:
+    """How to search."""
+
+    policy_class: Annotated[
+        PolicyClass, typer.Option("--policy-class", help="Among which policies to search.")
+    ] = PolicyClass.AUTO
+    hidden: Annotated[int, typer.Option("--hidden", help="Width of an MLP's hidden layer.")] = 16
+    steps: Annotated[int, typer.Option("--steps", help="Gradient steps.")] = 300
+    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Step size.")] = 0.02
+    entropy: Annotated[
+        float,
+        typer.Option("--entropy", help="Bonus for randomness, in standard deviations of a return."),
+    ] = 0.1
+    train_fraction: Annotated[
+        float, typer.Option("--train-fraction", help="Share of the episodes to search on.")
+    ] = 0.5
+
+    def choices(self) -> "SearchChoices":
+        """The choices that these flags name."""
+        from .settings import SearchChoices
+
+        return SearchChoices(**vars(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputFlags:
+    """Where the answer goes."""
+
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the record as JSON.", rich_help_panel=OUTPUT)
+    ] = False
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report",
+            help="Write one self-contained HTML page.",
+            rich_help_panel=OUTPUT,
+            metavar="OUT.html",
+        ),
+    ] = None
+
+
+def spread(function: F) -> F:
+    """Let a command take records of flags: each of their fields becomes an option of its own."""
+    hints = get_type_hints(function, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        by_name = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += _options(groups[name]) if name in groups else [by_name]
+
+    @functools.wraps(function)
+    def run(**values: Any) -> Any:
+        for name, group in groups.items():
+            fields = [field.name for field in dataclasses.fields(group)]
+            values[name] = group(**{field: values.pop(field) for field in fields})  # type: ignore[operator]
+        return function(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run  # type: ignore[return-value]
+
+
+def _options(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    missing = dataclasses.MISSING
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is missing else field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(group)
+    ]

@@ -1,0 +1,177 @@
+"""DEPLOY or KEEP, as a record that can be defended and replayed."""
+
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+from ..backtesting import Backtest, backtest
+from ..diagnostics import LogCheck, check_log
+from ..findings import Finding, summarise
+from ..goodness import TESTS
+from ..records import Decision
+from ..safety import safety_test
+from ..verdicts import Verdict
+from .opening import Log, Stage, silent
+from .pictures import forecast_values
+from .provenance import Provenance, provenance
+from .settings import PlainSettings
+from .storage import FORMAT, sealed
+from .training import Overlap, TrainingRecord
+from .trials import Training, Trial, origin_caveats, prepare
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GateRecord:
+    """A verdict with all that it rests on.
+
+    `checks` are the findings about the test episodes for each policy. `caveats` are sentences that
+    belong beside the verdict: with one of them, it is not guaranteed. `backtest` is None if no past
+    dates were asked for.
+    """
+
+    decision: Decision
+    candidate: str
+    safe: str
+    checks: dict[str, LogCheck]
+    caveats: tuple[str, ...]
+    overlap: Overlap
+    training: TrainingRecord | None
+    dates: int
+    backtest: Backtest | None
+    settings: PlainSettings
+    seed: int
+    provenance: Provenance
+
+    @property
+    def verdict(self) -> Verdict:
+        return self.decision.verdict
+
+    @property
+    def deploys(self) -> bool:
+        return self.verdict is Verdict.DEPLOY
+
+    @property
+    def failed_tests(self) -> tuple[str, ...]:
+        """Tests of the trend model that fail, each with the policy for which it does."""
+        return tuple(
+            f"{finding.name} ({name})"
+            for name, check in self.checks.items()
+            for finding in _failed(check)
+        )
+
+    @property
+    def headline(self) -> str:
+        """The verdict, marked if it is not guaranteed, and the reason."""
+        mark = ""
+        if self.provenance.estimated:
+            mark = f" ({self.provenance.propensities})"
+        elif self.caveats and self.deploys:
+            mark = " (not guaranteed)"
+        return f"{self.verdict.name}{mark}: {self.decision.reason.sentence}"
+
+    def __str__(self) -> str:
+        candidate, safe = self.decision.candidate, self.decision.safe
+        bounds = (
+            f"[candidate at least {candidate.lower:.4g}, safe at most {safe.upper:.4g}; "
+            f"{safe.num_episodes} test episodes]"
+        )
+        return "\n".join([f"{self.headline} {bounds}", *(f"Beware: {c}" for c in self.caveats)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: the decision record, and what `tidegate gate --json` prints."""
+        return sealed({"kind": "gate", "format": FORMAT, **self.content()})
+
+    def content(self) -> dict[str, Any]:
+        """The values of the record without its kind and its seal."""
+        decision = self.decision
+        return {
+            "verdict": decision.verdict.name,
+            "reason": decision.reason.name,
+            "sentence": decision.reason.sentence,
+            "headline": self.headline,
+            "guaranteed": not self.caveats,
+            "caveats": list(self.caveats),
+            "candidate": self._policy(self.candidate, "candidate"),
+            "safe": self._policy(self.safe, "safe"),
+            "goodness_of_fit": {"passed": not self.failed_tests, "failed": list(self.failed_tests)},
+            "checks": {name: check.summary() for name, check in self.checks.items()},
+            "overlap": {"name": self.overlap.name, "sentence": self.overlap.value},
+            "training": None if self.training is None else self.training.to_dict(),
+            "backtest": None if self.backtest is None else self.backtest.summary(),
+            "dates": self.dates,
+            "test_data_hash": decision.data_hash,
+            "settings": {**summarise(self.settings), "forecast": decision.settings},
+            "seed": self.seed,
+            "provenance": self.provenance.to_dict(),
+        }
+
+    def _policy(self, spec: str, role: str) -> dict[str, Any]:
+        forecast = getattr(self.decision, role)
+        return {
+            "policy": spec,
+            "policy_hash": self.decision.policy_hashes[role],
+            **forecast_values(forecast),
+        }
+
+
+def gate(
+    log: Log,
+    *,
+    candidate: str,
+    safe: str = "behavior",
+    settings: PlainSettings | None = None,
+    training: Training = None,
+    dates: int = 0,
+    seed: int = 0,
+    stage: Stage = silent,
+) -> GateRecord:
+    """Will the candidate beat the safe policy over the next `lookahead` episodes of this log's world?
+
+    If the candidate was found by `improve`, the record beside it (or the one named by `training`) says
+    which episodes its search has seen: these are not tested. With `dates`, the record also holds a
+    backtest of the test episodes at so many past dates.
+    """
+    trial = prepare(log, candidate, safe, settings, training, seed, stage)
+    return decide(trial, dates, stage)
+
+
+def decide(trial: Trial, dates: int, stage: Stage) -> GateRecord:
+    """The test, and the checks of its episodes."""
+    forecasting, seed, held_out = trial.settings.forecast(), trial.seed, trial.held_out
+    stage("testing the candidate")
+    decision = safety_test(*trial.policies, held_out, forecasting, seed=seed)
+    stage("checking the test episodes")
+    checks = {
+        role: check_log(held_out.log, forecasting, policy, span=held_out.span, seed=seed)
+        for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
+    }
+    past = None
+    if dates:
+        stage("using the gate at past dates")
+        past = backtest(*trial.policies, held_out.log, forecasting, dates=dates, seed=seed)
+    origin = provenance(trial.opened)
+    return GateRecord(
+        decision=decision,
+        candidate=trial.names[0],
+        safe=trial.names[1],
+        checks=checks,
+        caveats=(*origin_caveats(origin, trial.overlap, trial.names[0]), *_misfits(checks)),
+        overlap=trial.overlap,
+        training=trial.training,
+        dates=dates,
+        backtest=past,
+        settings=trial.settings,
+        seed=seed,
+        provenance=origin,
+    )
+
+
+def _failed(check: LogCheck) -> tuple[Finding, ...]:
+    return tuple(one for one in check.warnings if one.name in TESTS)
+
+
+def _misfits(checks: dict[str, LogCheck]) -> Iterator[str]:
+    for role, check in checks.items():
+        sentences = " ".join(finding.sentence for finding in _failed(check))
+        if sentences:
+            yield f"The log fails the goodness-of-fit tests for the {role}: {sentences}"

@@ -1,0 +1,149 @@
+"""Search a candidate on one part of a log, test it on the other, keep both facts together."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..candidate import SearchSettings, search_candidate
+from ..episodes import EpisodeLog, TrainingEpisodes, split_log
+from ..errors import LogError
+from ..findings import summarise
+from ..policies import ParametricPolicy, save_policy
+from ..precision import in_double
+from ..records import describe_settings
+from ..returns import observed_returns
+from .gating import GateRecord, decide
+from .opening import Log, OpenLog, Stage, open_log, silent
+from .settings import PlainSettings, SearchChoices
+from .starts import feature_scaling, resolve_class, start_policy
+from .storage import FORMAT, sealed, write_record
+from .training import Overlap, TrainingRecord, episodes_hash, training_path
+from .trials import Trial
+
+MIN_TRAINING = 2
+SEARCH_DRAWS = 200
+FOUND = "found by search"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Improvement:
+    """The candidate, how it was found, and what the test on unseen episodes says."""
+
+    policy: ParametricPolicy
+    gate: GateRecord
+    training: TrainingRecord
+    search: SearchChoices
+    search_settings: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{type(self.policy).__name__}, {self.gate}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: the decision record, and what `tidegate improve --json` prints."""
+        return sealed(
+            {
+                "kind": "improve",
+                "format": FORMAT,
+                **self.gate.content(),
+                "policy_class": type(self.policy).__name__,
+                "search": {**summarise(self.search), "settings": self.search_settings},
+            }
+        )
+
+
+def improve(
+    log: Log,
+    *,
+    safe: str = "behavior",
+    settings: PlainSettings | None = None,
+    search: SearchChoices | None = None,
+    dates: int = 0,
+    seed: int = 0,
+    stage: Stage = silent,
+) -> Improvement:
+    """Find a candidate on the training part of the log, and test it against the safe policy on the rest.
+
+    The seed drives the split, the search and the test; `dates` are those of a backtest, as in `gate`.
+    """
+    search = search or SearchChoices()
+    opened = open_log(log, seed=seed, stage=stage)
+    safe_policy, opened = opened.policy(safe)
+    chosen = (settings or PlainSettings()).over(opened.log.span)
+    training, held_out = in_double(split_log)(
+        opened.log, train_fraction=search.train_fraction, seed=seed
+    )
+    stage("searching a candidate")
+    candidate, details = _search(training, chosen, search, seed)
+    record = _training_record(opened, training.log, search, candidate, seed)
+    trial = Trial(
+        opened=opened,
+        names=(FOUND, safe),
+        policies=(candidate, safe_policy),
+        held_out=held_out,
+        overlap=Overlap.HELD_OUT,
+        training=record,
+        settings=chosen,
+        seed=seed,
+    )
+    tested = decide(trial, dates, stage)
+    resolved = dataclasses.replace(search, policy_class=resolve_class(search, opened.log))
+    return Improvement(candidate, tested, record, resolved, details)
+
+
+def save_improvement(found: Improvement, path: str | Path) -> Path:
+    """Save the policy, and beside it the record, whose path is returned."""
+    save_policy(found.policy, path)
+    record = training_path(path)
+    write_record(found.to_dict(), record)
+    return record
+
+
+def _search(
+    training: TrainingEpisodes, settings: PlainSettings, choices: SearchChoices, seed: int
+) -> tuple[ParametricPolicy, dict[str, Any]]:
+    if training.log.num_episodes < MIN_TRAINING:
+        raise LogError(
+            f"{training.log.num_episodes} training episodes are too few to search on.",
+            remedy="Raise train_fraction, or collect more.",
+        )
+    start = start_policy(choices, training.log, seed=seed)
+    scaling = feature_scaling(training.log)
+    seen = training if scaling is None else scaling.apply(training)
+    details = SearchSettings(
+        steps=choices.steps,
+        learning_rate=choices.learning_rate,
+        entropy_weight=choices.entropy * _spread(training.log, settings.discount),
+        alpha=settings.alpha,
+        draws=max(SEARCH_DRAWS, math.ceil(1 / settings.alpha)),
+    )
+    found = search_candidate(start, seen, settings.forecast(), details, seed=seed)
+    return found if scaling is None else scaling.undo(found), describe_settings(details)
+
+
+@in_double
+def _spread(log: EpisodeLog, discount: float) -> float:
+    spread = float(np.std(np.asarray(observed_returns(log, discount))))
+    return spread if math.isfinite(spread) else 0.0
+
+
+def _training_record(
+    opened: OpenLog,
+    training: EpisodeLog,
+    search: SearchChoices,
+    policy: ParametricPolicy,
+    seed: int,
+) -> TrainingRecord:
+    return TrainingRecord(
+        data_hash=opened.data_hash,
+        num_episodes=opened.log.num_episodes,
+        num_training=training.num_episodes,
+        train_fraction=search.train_fraction,
+        split_seed=seed,
+        episodes_hash=episodes_hash(training),
+        policy_hash=policy.digest(),
+        features=opened.loaded.columns.features,
+        labels=tuple(str(label) for label in opened.loaded.labels),
+    )

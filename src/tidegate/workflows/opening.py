@@ -1,0 +1,90 @@
+"""Which log, and how to read it: the door through which every workflow goes."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..episodes import EpisodeLog
+from ..errors import LogError
+from ..logs import Columns, Format, LoadedLog, estimate_propensities, read_log, resolve_policy
+from ..logs.sources import Source
+from ..policies import Policy
+from ..precision import in_double
+
+Stage = Callable[[str], None]
+
+
+def silent(stage: str) -> None:
+    """Tell nobody how far the work is."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LogFile:
+    """A log by name (or a frame), with its columns, its format, and what to do without propensities."""
+
+    source: Source
+    columns: Columns = dataclasses.field(default_factory=Columns)
+    format: Format | str | None = None
+    estimate_propensities: bool = False
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OpenLog:
+    """A log that was read and checked; `data_hash` is that of the log before anything was estimated."""
+
+    loaded: LoadedLog
+    data_hash: str
+    read_as: str | None = None
+
+    def policy(self, spec: str) -> tuple[Policy, "OpenLog"]:
+        """The policy that a spec names, and the log that knows its probabilities."""
+        policy, loaded = resolve_policy(spec, self.loaded)
+        _require_numbers(policy, loaded.log, spec)
+        return policy, dataclasses.replace(self, loaded=loaded)
+
+    @property
+    def log(self) -> EpisodeLog:
+        return self.loaded.log
+
+
+Log = OpenLog | LogFile | Any
+
+
+def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
+    """Read a log: a `LogFile`, or whatever `read_log` takes. What is open already stays as it is."""
+    if isinstance(log, OpenLog):
+        return log
+    file = log_file(log)
+    columns = file.columns
+    if file.estimate_propensities:
+        columns = dataclasses.replace(columns, behavior_prob=None)
+    stage("reading the log")
+    loaded = read_log(file.source, columns, format=file.format)
+    data_hash = loaded.log.digest()
+    if file.estimate_propensities:
+        stage("estimating propensities")
+        loaded = estimate_propensities(loaded, seed=seed)
+    chosen = file.format.name.lower() if isinstance(file.format, Format) else file.format
+    return OpenLog(loaded, data_hash, chosen)
+
+
+def log_file(log: Log) -> LogFile:
+    """A source without any wishes is one with the default columns."""
+    return log if isinstance(log, LogFile) else LogFile(log)
+
+
+@in_double
+def _require_numbers(policy: Policy, log: EpisodeLog, spec: str) -> None:
+    """A saved policy may be undefined somewhere; say where rather than forecast nothing."""
+    mask = np.asarray(log.mask)
+    undefined = np.argwhere(np.isnan(np.asarray(policy.logged_log_probs(log))) & mask)
+    if undefined.size:
+        number = float(np.asarray(log.episode_numbers)[undefined[0][0]])
+        raise LogError(
+            f"{spec} gives no probability to the logged action of {len(undefined)} steps.",
+            where=f"episode {number:g}, step {undefined[0][1]}",
+            expected="a probability, which may be 0",
+            remedy="A state outside the policy's table, or features it was not made for?",
+        )

@@ -1,0 +1,83 @@
+"""Where the numbers come from: the log, how it was read, and what computed them."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+import polars as pl
+
+from ..findings import summarise
+from ..logs import Columns, Propensities, override_columns
+from ..records import versions
+from .opening import OpenLog
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """The log as it was read, in plain values.
+
+    `time` says what the time axis counts, `read_as` names the format if the user did.
+    """
+
+    source: str
+    data_hash: str
+    num_episodes: int
+    num_steps: int
+    columns: dict[str, Any]
+    read_as: str | None
+    time: str
+    time_unit: str
+    labels: tuple[str, ...]
+    propensities: str
+    estimated: bool
+    calibration: dict[str, Any] | None
+    notes: tuple[str, ...]
+    versions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        fields: dict[str, Any] = summarise(self)
+        return fields
+
+
+def provenance(opened: OpenLog) -> Provenance:
+    """What an open log is."""
+    loaded = opened.loaded
+    calibration = loaded.calibration
+    return Provenance(
+        source=loaded.source,
+        data_hash=opened.data_hash,
+        num_episodes=loaded.log.num_episodes,
+        num_steps=int(np.sum(np.asarray(loaded.log.mask))),
+        columns=plain_columns(loaded.columns),
+        read_as=opened.read_as,
+        time=str(loaded.time),
+        time_unit=loaded.time.unit.value,
+        labels=tuple(str(label) for label in loaded.labels),
+        propensities=loaded.propensities.value,
+        estimated=loaded.propensities is Propensities.ESTIMATED,
+        calibration=None
+        if calibration is None
+        else {**summarise(calibration), "error": calibration.error, "text": str(calibration)},
+        notes=loaded.notes,
+        versions=all_versions(),
+    )
+
+
+def all_versions() -> dict[str, str]:
+    """What computed this, and on what."""
+    return {**versions(), "polars": pl.__version__, "device": jax.default_backend()}
+
+
+def plain_columns(columns: Columns) -> dict[str, Any]:
+    """The mapping in plain values; a part without a column is an empty string, as in a TOML file."""
+    fields: dict[str, Any] = summarise(columns)
+    return {name: "" if value is None else value for name, value in fields.items()}
+
+
+def columns_from(plain: Mapping[str, Any]) -> Columns:
+    """The mapping that `plain_columns` wrote down."""
+    given = {name: value for name, value in plain.items() if (name, value) != ("num_actions", "")}
+    return override_columns(Columns(), given)

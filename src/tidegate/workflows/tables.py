@@ -1,0 +1,191 @@
+"""Records as readable tables on standard output."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..findings import Finding, Level
+from ..performance import Forecast
+from .backtests import BacktestRecord
+from .checking import CheckRecord
+from .evaluation import Evaluation
+from .gating import GateRecord
+from .improvement import Improvement
+from .pictures import past_bins
+from .plans import PlanRecord
+from .provenance import Provenance
+from .verification import Verification
+
+_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
+SHOWN_BINS = 10
+
+
+def show(record: Any) -> None:
+    """Print whatever a workflow returned."""
+    console = Console(soft_wrap=False, highlight=False)
+    _SHOWN[type(record)](console, record)
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(text, style=style, markup=False)
+
+
+def _number(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.4g}"
+
+
+def _origin(console: Console, origin: Provenance) -> None:
+    _say(
+        console,
+        f"{origin.source}: {origin.num_episodes:,} episodes, {origin.num_steps:,} steps; "
+        f"{origin.time}; {origin.propensities}.",
+    )
+    for note in origin.notes:
+        _say(console, note)
+    if origin.calibration is not None:
+        _say(console, origin.calibration["text"])
+
+
+def _caveats(console: Console, caveats: Iterable[str]) -> None:
+    for caveat in caveats:
+        _say(console, f"BEWARE: {caveat}", "bold red")
+
+
+def _findings(console: Console, findings: Iterable[Finding], title: str) -> None:
+    table = Table(title=title)
+    for name in ("", "finding", "value", "what it means"):
+        table.add_column(name, justify="right" if name == "value" else "left")
+    for one in sorted(findings, key=lambda finding: -finding.level):
+        style = _STYLES[one.level]
+        cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
+        table.add_row(f"[{style}]{one.level.name}[/]", *map(_plain, cells))
+    console.print(table)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _forecasts(console: Console, rows: dict[str, Forecast], title: str) -> None:
+    table = Table(title=title)
+    table.add_column("")
+    for name in ("forecast", "lower", "upper", "episodes", "worth\non-policy"):
+        table.add_column(name, justify="right")
+    for name, one in rows.items():
+        numbers = (one.point, one.lower, one.upper, one.num_episodes, one.effective_sample_size)
+        table.add_row(_plain(name), *(f"{number:.4g}" for number in numbers[:3]),
+                      f"{one.num_episodes:,}", f"{one.effective_sample_size:,.0f}")  # fmt: skip
+    console.print(table)
+
+
+def _window(one: Forecast, unit: str) -> str:
+    times = one.forecast_times
+    name = "times" if unit == "number" else f"{unit}s"
+    span = f"{name} {times[0]:g} to {times[-1]:g}" if times.size else f"the next {name}"
+    return f"Mean return of an episode over {span}, α = {one.alpha:g}"
+
+
+def _past(console: Console, forecast: Forecast) -> None:
+    table = Table(title="Estimated past performance")
+    for name in ("from", "to", "episodes", "mean return", "±"):
+        table.add_column(name, justify="right")
+    for one in past_bins(forecast, SHOWN_BINS):
+        error = one["standard_error"]
+        table.add_row(
+            f"{one['from']:g}", f"{one['to']:g}", f"{one['episodes']:,}", _number(one["mean"]),
+            "" if error is None else f"{error:.2g}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _check(console: Console, record: CheckRecord) -> None:
+    _origin(console, record.provenance)
+    what = "what was observed" if record.policy == "behavior" else record.policy
+    _findings(console, record.check.findings, f"Is this log fit for {what}?")
+    count = len(record.check.warnings)
+    _say(console, f"{count} warnings." if count else "Nothing speaks against using this log.")
+    if record.policy == "behavior":
+        _say(console, "Name a policy (--policy) to check overlap and support for it.")
+
+
+def _evaluation(console: Console, record: Evaluation) -> None:
+    _origin(console, record.provenance)
+    _caveats(console, record.caveats)
+    _past(console, record.forecast)
+    rows = {record.policy: record.forecast, "if nothing changed": record.stationary}
+    _forecasts(console, rows, _window(record.forecast, record.provenance.time_unit))
+    worst = [one for one in record.findings if one.level is not Level.OK]
+    if worst:
+        _findings(console, worst, "What to know about this log")
+
+
+def _gate(console: Console, record: GateRecord) -> None:
+    _origin(console, record.provenance)
+    decision = record.decision
+    rows = {
+        f"candidate {record.candidate}": decision.candidate,
+        f"safe {record.safe}": decision.safe,
+    }
+    _forecasts(console, rows, _window(decision.safe, record.provenance.time_unit))
+    for role, check in record.checks.items():
+        if check.warnings:
+            _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
+    if record.backtest is not None:
+        _say(console, str(record.backtest))
+    if record.training is not None:
+        _say(console, record.overlap.value)
+    _caveats(console, record.caveats)
+    style = "bold green" if record.deploys else "bold yellow"
+    _say(console, record.headline, style)
+
+
+def _improvement(console: Console, record: Improvement) -> None:
+    training = record.training
+    _say(
+        console,
+        f"{type(record.policy).__name__} found on {training.num_training:,} of "
+        f"{training.num_episodes:,} episodes, tested on the others.",
+    )
+    _gate(console, record.gate)
+
+
+def _backtest(console: Console, record: BacktestRecord) -> None:
+    _origin(console, record.provenance)
+    past = record.backtest
+    _caveats(console, record.caveats)
+    table = Table(title=f"The gate at {past.dates.size} past dates")
+    for name in ("date", "verdict", "candidate\nforecast", "then\nestimated", "safe\nforecast",
+                 "then\nestimated", "advantage"):  # fmt: skip
+        table.add_column(name, justify="left" if name == "verdict" else "right")
+    for i, date in enumerate(past.dates):
+        pairs = [(one.forecast[i], one.realised[i]) for one in (past.candidate, past.safe)]
+        numbers = (*pairs[0], *pairs[1], past.difference[i])
+        verdict = past.verdicts[i].name
+        table.add_row(f"{date:g}", verdict, *(f"{number:.4g}" for number in numbers))
+    console.print(table)
+    _say(console, str(past))
+
+
+def _plan(console: Console, record: PlanRecord) -> None:
+    _origin(console, record.provenance)
+    _caveats(console, record.caveats)
+    _say(console, record.plan.sentence)
+    if record.lacking_actions:
+        _say(console, f"Actions that lack data: {', '.join(record.lacking_actions)}.")
+
+
+def _verification(console: Console, record: Verification) -> None:
+    _say(console, str(record), "bold green" if record.confirmed else "bold red")
+
+
+_SHOWN: dict[type, Any] = {
+    CheckRecord: _check,
+    Evaluation: _evaluation,
+    GateRecord: _gate,
+    Improvement: _improvement,
+    BacktestRecord: _backtest,
+    PlanRecord: _plan,
+    Verification: _verification,
+}

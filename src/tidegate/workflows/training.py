@@ -1,0 +1,161 @@
+"""Which episodes a search has seen, so that no later test uses them.
+
+The split is a rule: `split_log` on the first `num_episodes` of the log, with this fraction and seed. So
+it can be repeated on the same log, and on one that has grown since.
+"""
+
+import dataclasses
+import enum
+import hashlib
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ..episodes import EpisodeLog, HeldOutEpisodes, split_log
+from ..errors import PolicyError, SettingsError
+from ..findings import summarise
+from ..logs import LoadedLog, SpecKind, parse_spec
+from ..precision import in_double
+from .storage import SEAL, read_record, record_hash
+
+Rows = npt.NDArray[np.intp]
+SUFFIX = ".decision.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingRecord:
+    """What a candidate's search has seen, and what the candidate expects of a log.
+
+    `episodes_hash` is that of the actions and lengths of the training episodes: it finds them again
+    whatever else is mapped or estimated.
+    """
+
+    data_hash: str
+    num_episodes: int
+    num_training: int
+    train_fraction: float
+    split_seed: int
+    episodes_hash: str
+    policy_hash: str
+    features: tuple[str, ...]
+    labels: tuple[str, ...]
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Self:
+        """The training part of a record."""
+        return cls(
+            **{**plain, "features": tuple(plain["features"]), "labels": tuple(plain["labels"])}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        fields: dict[str, Any] = summarise(self)
+        return fields
+
+
+class Overlap(enum.Enum):
+    """What a log has to do with the episodes that a search has seen."""
+
+    UNTRAINED = "No training record: the candidate is taken to be made without this log."
+    HELD_OUT = "The candidate was found with this log: only episodes that its search has not seen are tested."
+    UNKNOWN = (
+        "The candidate was found with another log, or this one was changed since. If they share "
+        "episodes, the verdict is not valid."
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class TestPart:
+    """The episodes that may be tested, and why these."""
+
+    held_out: HeldOutEpisodes
+    overlap: Overlap
+
+
+def training_path(policy: str | Path) -> Path:
+    """Where the record of a saved policy lies: beside it."""
+    return Path(policy).with_suffix(SUFFIX)
+
+
+def read_training(path: str | Path) -> TrainingRecord:
+    """The training part of a record that `improve` wrote."""
+    content = read_record(path)
+    if record_hash(content) != content[SEAL]:
+        raise SettingsError(
+            f"{path} was changed after it was written.", expected="the record as `improve` wrote it"
+        )
+    try:
+        return TrainingRecord.from_plain(content["training"])
+    except (KeyError, TypeError) as error:
+        raise SettingsError(
+            f"{path} does not say what was trained on.", expected="a record of `tidegate improve`"
+        ) from error
+
+
+def training_of(spec: str) -> TrainingRecord | None:
+    """The record beside a saved policy; None if there is none."""
+    parsed = parse_spec(spec)
+    if parsed.kind is not SpecKind.POLICY or not training_path(parsed.name).is_file():
+        return None
+    return read_training(training_path(parsed.name))
+
+
+def require_same_parts(training: TrainingRecord, policy_hash: str, loaded: LoadedLog) -> None:
+    """A saved policy counts features and actions by place: they must be those it was made for."""
+    if training.policy_hash != policy_hash:
+        raise PolicyError(
+            "the training record belongs to another policy than the candidate.",
+            remedy="Keep a saved policy and its decision record together.",
+        )
+    found = {
+        "features": loaded.columns.features,
+        "actions": tuple(str(label) for label in loaded.labels),
+    }
+    wanted = {"features": training.features, "actions": training.labels}
+    for name in wanted:
+        if found[name] != wanted[name]:
+            raise PolicyError(
+                f"the candidate was made for the {name} {list(wanted[name])}, and the log is read "
+                f"with {list(found[name])}.",
+                remedy=f"Map the same {name}, in the same order.",
+            )
+
+
+def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:
+    """The part of the log that the search has not seen."""
+    if training is None:
+        return TestPart(HeldOutEpisodes(log, log.span), Overlap.UNTRAINED)
+    rows = _seen_rows(log, training)
+    if rows is None:
+        return TestPart(HeldOutEpisodes(log, log.span), Overlap.UNKNOWN)
+    unseen = np.setdiff1d(np.arange(log.capacity), rows)
+    return TestPart(HeldOutEpisodes(log.take(unseen), log.span), Overlap.HELD_OUT)
+
+
+def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Rows | None:
+    if log.num_episodes < training.num_episodes:
+        return None
+    rows = training_rows(training.num_episodes, training.train_fraction, training.split_seed)
+    return rows if episodes_hash(log.take(rows)) == training.episodes_hash else None
+
+
+@in_double
+def training_rows(num_episodes: int, train_fraction: float, seed: int) -> Rows:
+    """The rows that `split_log` sends to training."""
+    ones = np.ones(num_episodes)
+    numbered = EpisodeLog.from_arrays(
+        ones.astype(int), ones, ones, episode_numbers=np.arange(num_episodes), num_actions=2
+    )
+    training, _ = split_log(numbered, train_fraction=train_fraction, seed=seed)
+    return np.asarray(training.log.episode_numbers).astype(np.intp)
+
+
+def episodes_hash(log: EpisodeLog) -> str:
+    """SHA-256 of the episodes' lengths and actions."""
+    mask = np.asarray(log.mask)
+    sha = hashlib.sha256(b"tidegate-episodes-1")
+    sha.update(np.ascontiguousarray(mask.sum(axis=1), np.int64).tobytes())
+    sha.update(np.ascontiguousarray(np.asarray(log.actions)[mask], np.float64).tobytes())
+    return sha.hexdigest()

@@ -1,0 +1,85 @@
+"""What is to be decided: two policies, and the episodes of a log on which they may be compared."""
+
+import dataclasses
+from pathlib import Path
+
+from ..episodes import HeldOutEpisodes
+from ..logs import SpecKind, parse_spec
+from ..policies import Policy
+from .opening import Log, OpenLog, Stage, open_log
+from .provenance import Provenance
+from .settings import PlainSettings
+from .training import (
+    Overlap,
+    TrainingRecord,
+    read_training,
+    require_same_parts,
+    test_part,
+    training_of,
+)
+
+Training = str | Path | TrainingRecord | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Trial:
+    """Names and policies are of the candidate and of the safe policy, in this order."""
+
+    opened: OpenLog
+    names: tuple[str, str]
+    policies: tuple[Policy, Policy]
+    held_out: HeldOutEpisodes
+    overlap: Overlap
+    training: TrainingRecord | None
+    settings: PlainSettings
+    seed: int
+
+
+def prepare(
+    log: Log,
+    candidate: str,
+    safe: str,
+    settings: PlainSettings | None,
+    training: Training,
+    seed: int,
+    stage: Stage,
+) -> Trial:
+    """Open the log, resolve both policies, and leave out the episodes that a search has seen."""
+    opened = open_log(log, seed=seed, stage=stage)
+    known = _known_training(candidate, training)
+    candidate_policy, opened = opened.policy(candidate)
+    if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
+        require_same_parts(known, candidate_policy.digest(), opened.loaded)
+    safe_policy, opened = opened.policy(safe)
+    part = test_part(opened.log, known)
+    return Trial(
+        opened=opened,
+        names=(candidate, safe),
+        policies=(candidate_policy, safe_policy),
+        held_out=part.held_out,
+        overlap=part.overlap,
+        training=known,
+        settings=(settings or PlainSettings()).over(opened.log.span),
+        seed=seed,
+    )
+
+
+def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tuple[str, ...]:
+    """What must be said because of how the propensities and the candidate came about."""
+    caveats = [origin.propensities] if origin.estimated else []
+    if overlap is Overlap.UNKNOWN:
+        caveats.append(overlap.value)
+    saved = candidate.startswith(f"{SpecKind.POLICY.value}:")
+    if overlap is Overlap.UNTRAINED and saved:
+        caveats.append(
+            f"There is no decision record beside {candidate}. If it was found with this log, the "
+            "verdict is not valid: name the record of its training."
+        )
+    return tuple(caveats)
+
+
+def _known_training(candidate: str, given: Training) -> TrainingRecord | None:
+    """What the candidate's search has seen: as given, else as the record beside the candidate says."""
+    if given is None:
+        return training_of(candidate)
+    return given if isinstance(given, TrainingRecord) else read_training(given)

@@ -1,0 +1,205 @@
+"""The page of a record: self-contained, small, escaped, and its numbers are the JSON's."""
+
+import html
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tidegate.logs import Columns
+from tidegate.reports.log_page import log_page
+from tidegate.workflows import (
+    LogFile,
+    PlainSettings,
+    backtest,
+    check,
+    evaluate,
+    gate,
+    improve,
+    plan,
+)
+from tidegate.workflows.settings import SearchChoices
+
+EVIL = "<script>alert('x')</script>"
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+KINDS = ("gate", "improve", "evaluate", "check", "backtest", "plan")
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the numbers in <data>, and the text in cells of numbers."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[tuple[str, str]] = []
+        self.numbers: list[tuple[str, str]] = []
+        self.bare: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append((tag, given))
+        if tag not in VOID:
+            self.open.append((tag, given.get("class") or ""))
+        if tag == "data":
+            self.numbers.append((given["value"] or "", ""))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.open and self.open.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data: str) -> None:
+        tags = [tag for tag, _ in self.open]
+        if "data" in tags:
+            self.numbers[-1] = (self.numbers[-1][0], self.numbers[-1][1] + data)
+        elif any(tag == "td" and "r" in name.split() for tag, name in self.open):
+            self.bare.append(data)
+        if not {"style", "svg", "pre"} & set(tags):
+            self.words.append(data)
+
+
+def _frame(episodes: int) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    episode = np.repeat(np.arange(1, episodes + 1), 2)
+    action = rng.integers(0, 2, episode.size)
+    return pd.DataFrame(
+        {
+            "episode": episode,
+            "step": np.tile([0, 1], episodes),
+            "action": action,
+            "behavior_prob": 0.5,
+            EVIL: np.where(action == 1, episode / episodes, 0.5)
+            + 0.1 * rng.normal(size=action.size),
+            f"p{EVIL}": np.where(action == 1, 0.8, 0.2),
+            "x": rng.normal(size=action.size),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> LogFile:
+    path = tmp_path_factory.mktemp("logs") / "<script>alert(1)<&.csv"
+    _frame(200).to_csv(path, index=False)
+    return LogFile(path, Columns(reward=EVIL, features=("x",)))
+
+
+@pytest.fixture(scope="module")
+def records(log: LogFile) -> dict[str, dict[str, Any]]:
+    candidate, settings = f"column:p{EVIL}", PlainSettings(lookahead=20, order=1)
+    made = (
+        gate(log, candidate=candidate, settings=settings, dates=5),
+        improve(log, settings=settings, search=SearchChoices(steps=2)),
+        evaluate(log, policy=candidate, settings=settings),
+        check(log, policy=candidate, settings=settings),
+        backtest(log, candidate=candidate, settings=settings, dates=5),
+        plan(log, candidate=candidate, settings=settings),
+    )
+    return dict(zip(KINDS, (one.to_dict() for one in made), strict=True))
+
+
+def _numbers(values: Any) -> set[float]:
+    if isinstance(values, dict):
+        return set().union(*map(_numbers, values.values()))
+    if isinstance(values, list):
+        return set().union(*map(_numbers, values))
+    return {float(values)} if isinstance(values, int | float) else set()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numbers_are_those_of_the_record(kind: str, records: dict[str, dict[str, Any]]) -> None:
+    page, known = Page(log_page(records[kind])), _numbers(records[kind])
+    assert page.numbers
+    for value, text in page.numbers:
+        assert float(value) in known
+        scale = 100 if "%" in text else 1
+        shown = float(re.sub(r"[,%\s]", "", text)) / scale
+        assert shown == pytest.approx(float(value), rel=1e-2 if scale == 100 else 1e-3)
+    assert not re.search(r"\d", "".join(page.bare)), "a number outside a <data> element"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_page_stands_alone_and_is_small(kind: str, records: dict[str, dict[str, Any]]) -> None:
+    text = log_page(records[kind])
+    assert len(text.encode()) < 1_000_000
+    page = Page(text)
+    assert not {tag for tag, _ in page.tags} & {
+        "script",
+        "link",
+        "iframe",
+        "object",
+        "embed",
+        "base",
+    }
+    for _, given in page.tags:
+        for name, value in given.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "xlink:href", "action", "srcset"):
+                assert str(value).startswith(("#", "data:image/png;base64,"))
+    assert not re.search(r"url\(\s*['\"]?(?!#)", text)
+    assert "@import" not in text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_of_users_are_escaped(kind: str, records: dict[str, dict[str, Any]]) -> None:
+    text = log_page(records[kind])
+    assert "<script" not in text
+    words = "".join(Page(text).words)
+    assert "<script>alert(1)<&.csv" in words  # the file, as a reader sees it
+    assert EVIL in words  # the column
+
+
+def test_a_stored_record_gives_the_same_page(records: dict[str, dict[str, Any]]) -> None:
+    stored = json.loads(json.dumps(records["gate"]))
+    assert log_page(stored) == log_page(records["gate"])
+
+
+def test_the_decision_comes_first_and_the_record_is_inside(
+    records: dict[str, dict[str, Any]],
+) -> None:
+    record = records["gate"]
+    text = log_page(record)
+    words = " ".join(" ".join(Page(text).words).split())
+    assert words.index(record["verdict"]) < words.index("The numbers") < words.index("Backtest")
+    for finding in record["checks"]["candidate"]["findings"]:
+        assert finding["sentence"] in words
+    inside = re.search(r"<pre>(\{.*?)</pre>", text, re.DOTALL)
+    assert inside is not None
+    assert json.loads(html.unescape(inside[1])) == record
+
+
+@pytest.mark.parametrize(("episodes", "reward"), [(1, None), (4, None), (60, 1e300)])
+def test_keep_without_finite_bounds(episodes: int, reward: float | None) -> None:
+    frame = _frame(episodes)
+    if reward is not None:
+        frame[EVIL] = reward
+    settings = PlainSettings(lookahead=5)
+    log = LogFile(frame, Columns(reward=EVIL))
+    record = gate(log, candidate=f"column:p{EVIL}", settings=settings).to_dict()
+    assert record["verdict"] == "KEEP"
+    text = log_page(record)
+    assert "Keep the safe policy" in text
+    assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(text).words))
+    assert None in (record["candidate"]["lower"], record["candidate"]["standard_error"])
+    assert "not known" in text
+
+
+def test_warnings_and_estimated_propensities_stand_at_the_top() -> None:
+    frame = _frame(200)
+    frame[EVIL] = np.where(frame["episode"] > 170, 5.0, 0.0) + 0.1 * frame["x"]  # a jump
+    log = LogFile(frame, Columns(reward=EVIL), estimate_propensities=True)
+    record = gate(
+        log, candidate=f"column:p{EVIL}", settings=PlainSettings(lookahead=10, order=1)
+    ).to_dict()
+    words = " ".join(" ".join(Page(log_page(record)).words).split())
+    top = words[: words.index("The gate opens only if")]
+    assert "Propensities estimated: not guaranteed." in top
+    assert "The log fails goodness-of-fit tests for the candidate (trend misfit" in top
+    assert "Method: multinomial" in words or "Method: action frequencies" in words
