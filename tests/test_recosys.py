@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tidegate.experiments.reproduce import run_study
-from tidegate.experiments.studies import DRAWN, table1
+from tidegate.experiments.studies import table1
 from tidegate.experiments.tables import CellSummary, markdown, summarise
 
 RUNS = 200
@@ -61,9 +61,10 @@ def test_removing_the_test_is_catastrophic(summaries: Summaries) -> None:
 
 def test_hyper_parameters_are_drawn_from_the_published_ranges() -> None:
     rng = np.random.default_rng(0)
-    assert set(DRAWN["lookahead"].draw(rng, 500).tolist()) == {2, 4, 6, 8}
-    assert set(DRAWN["order"].draw(rng, 500).tolist()) == {1, 2, 3, 4}
-    weight = np.log(DRAWN["entropy_weight"].draw(rng, 4_000))
+    drawn = table1()[0].drawn
+    assert set(drawn["lookahead"].draw(rng, 500).tolist()) == {2, 4, 6, 8}
+    assert set(drawn["order"].draw(rng, 500).tolist()) == {1, 2, 3, 4}
+    weight = np.log(drawn["entropy_weight"].draw(rng, 4_000))
     assert abs(weight.mean() - np.log(5e-5) / 2) < 5 * weight.std() / np.sqrt(4_000)
-    steps = DRAWN["steps_per_episode"].draw(rng, 4_000)
+    steps = drawn["steps_per_episode"].draw(rng, 4_000)
     assert 2 <= steps.min() < 2.01 < 4.99 < steps.max() <= 5
