@@ -95,7 +95,9 @@ class PolicyBacktest:
     @property
     def known(self) -> npt.NDArray[np.bool_]:
         """Where there is something to compare."""
-        return np.isfinite(self.predicted_lower + self.predicted_upper + self.realised)
+        ends = (self.predicted_lower, self.predicted_upper, self.realised)
+        known: npt.NDArray[np.bool_] = np.logical_and.reduce([np.isfinite(one) for one in ends])
+        return known
 
     @property
     def coverage(self) -> Rate:

@@ -172,6 +172,11 @@ def _failed(check: LogCheck) -> tuple[Finding, ...]:
 
 def _misfits(checks: dict[str, LogCheck]) -> Iterator[str]:
     for role, check in checks.items():
-        sentences = " ".join(finding.sentence for finding in _failed(check))
-        if sentences:
-            yield f"The log fails the goodness-of-fit tests for the {role}: {sentences}"
+        failed = _failed(check)
+        whose = "candidate" if role == "candidate" else "safe policy"
+        for start, found in (
+            ("The log fails the goodness-of-fit tests", [f for f in failed if f.value is not None]),
+            ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
+        ):
+            if found:
+                yield f"{start} for the {whose}: {' '.join(one.sentence for one in found)}"

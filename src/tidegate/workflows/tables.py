@@ -33,7 +33,10 @@ def _say(console: Console, text: str, style: str = "") -> None:
 
 
 def _number(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.4g}"
+    if value is None:
+        return "unknown"
+    whole = abs(value) < 1e9 and value == round(value)
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
 
 
 def _origin(console: Console, origin: Provenance) -> None:
@@ -105,7 +108,8 @@ def _check(console: Console, record: CheckRecord) -> None:
     what = "what was observed" if record.policy == "behavior" else record.policy
     _findings(console, record.check.findings, f"Is this log fit for {what}?")
     count = len(record.check.warnings)
-    _say(console, f"{count} warnings." if count else "Nothing speaks against using this log.")
+    some = "1 warning." if count == 1 else f"{count} warnings."
+    _say(console, some if count else "Nothing speaks against using this log.")
     if record.policy == "behavior":
         _say(console, "Name a policy (--policy) to check overlap and support for it.")
 
