@@ -83,7 +83,7 @@ class Forecast:
     def __str__(self) -> str:
         first, last = self.forecast_times[0], self.forecast_times[-1]
         return (
-            f"mean return over episodes {first:g} to {last:g}: {self.point:.4g} "
+            f"mean return over episodes {first:.10g} to {last:.10g}: {self.point:.4g} "
             f"[{self.lower:.4g}, {self.upper:.4g}] ({self.side.value}, α = {self.alpha:g}; "
             f"{self.num_episodes} episodes, worth {self.effective_sample_size:.0f} on-policy ones)"
         )

@@ -86,7 +86,7 @@ def _forecasts(console: Console, rows: dict[str, Forecast], title: str) -> None:
 def _window(one: Forecast, unit: str) -> str:
     times = one.forecast_times
     name = "times" if unit == "number" else f"{unit}s"
-    span = f"{name} {times[0]:g} to {times[-1]:g}" if times.size else f"the next {name}"
+    span = f"{name} {times[0]:.10g} to {times[-1]:.10g}" if times.size else f"the next {name}"
     return f"Mean return of an episode over {span}, α = {one.alpha:g}"
 
 
@@ -97,7 +97,7 @@ def _past(console: Console, forecast: Forecast) -> None:
     for one in past_bins(forecast, SHOWN_BINS):
         error = one["standard_error"]
         table.add_row(
-            f"{one['from']:g}", f"{one['to']:g}", f"{one['episodes']:,}", _number(one["mean"]),
+            f"{one['from']:.10g}", f"{one['to']:.10g}", f"{one['episodes']:,}", _number(one["mean"]),
             "" if error is None else f"{error:.2g}",
         )  # fmt: skip
     console.print(table)
