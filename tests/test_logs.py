@@ -518,7 +518,8 @@ def minari_like(**infos: Any) -> Any:
             rewards=np.ones(length),
             actions=np.arange(length) % 2,
             observations=np.arange(2.0 * (length + 1)).reshape(-1, 2),
-            infos={name: np.full(length, value) for name, value in infos.items()},
+            # As minari 0.5.4 stores them: the info of `reset`, then one of each step.
+            infos={name: np.append(0.0, np.full(length, value)) for name, value in infos.items()},
         )
 
     return SimpleNamespace(iterate_episodes=lambda: iter([episode(2), episode(3)]))

@@ -65,7 +65,8 @@ def _episode(number: int, episode: Any) -> pl.DataFrame:
     }
     for name, values in (getattr(episode, "infos", None) or {}).items():
         if np.ndim(values) == 1 and len(values) in (count, count + 1) and name not in columns:
-            columns[name] = np.asarray(values)[:count]
+            # One more than steps: the first is what `reset` said, before any action.
+            columns[name] = np.asarray(values)[-count:]
     return pl.DataFrame(columns)
 
 
