@@ -14,6 +14,8 @@ from jaxtyping import Array, Bool, Float
 from .episodes import ArrayLike
 from .errors import SettingsError
 
+MAX_ORDER = 100  # columns are written out one by one; a trend of more waves is no trend
+
 
 class TimeAxis(eqx.Module):
     """Where the log begins (one episode before the first) and where the forecast ends."""
@@ -127,6 +129,8 @@ def _chebyshev(x: Float[Array, " n"], count: int) -> Float[Array, "n count"]:
 
 
 def _checked_order(order: Any) -> int:
-    if not isinstance(order, int) or order < 0:
-        raise SettingsError(f"the order of the basis is {order!r}", expected="an integer from 0 up")
+    if not isinstance(order, int) or not 0 <= order <= MAX_ORDER:
+        raise SettingsError(
+            f"the order of the basis is {order!r}", expected=f"an integer from 0 to {MAX_ORDER}"
+        )
     return order
