@@ -1,8 +1,9 @@
 """One decision per episode and no state: every return is linear in the action probabilities.
 
-Then Yᵢ = Σ_a π(a) · 1[aᵢ = a] (rᵢ + λ sₐ)/βᵢ, with sₐ the surprise that the entropy bonus pays. Forecast
-and bootstrap are linear in Y, so a search works them out once per action instead of once per step, and
-each gradient step costs draws × actions, whatever the length of the log.
+Then Yᵢ = Σ_a π(a) · {q̂ᵢₐ + 1[aᵢ = a] (rᵢ − q̂ᵢₐ + λ sₐ)/βᵢ}, with sₐ the surprise that the entropy bonus
+pays and q̂ what a value model predicts (0 without one). Forecast and bootstrap are linear in Y, so a
+search works them out once per action instead of once per step, and each gradient step costs draws ×
+actions, whatever the length of the log.
 """
 
 from typing import TypeGuard
@@ -24,11 +25,13 @@ from .trend import TrendDesign, fit_trend
 class ActionTable(eqx.Module):
     """Forecast and its deviation in every draw, for one unit of probability on each action.
 
-    The first half of each row is what the rewards bring, the second what a surprise of 1 brings.
+    A row holds what each action's rewards bring, what a surprise of 1 brings at each action, and what
+    the rival earns, whom the policy is compared with.
     """
 
     points: Float[Array, " m"]
     deviations: Float[Array, "b m"]
+    covariance: Float[Array, "m m"]
 
 
 def is_tabular(
@@ -46,23 +49,34 @@ def is_tabular(
 
 @full_products
 def action_table(
-    policy: SoftmaxPolicy, log: EpisodeLog, design: TrendDesign, multipliers: Multipliers
+    policy: SoftmaxPolicy,
+    log: EpisodeLog,
+    design: TrendDesign,
+    multipliers: Multipliers,
+    values: Float[Array, "n 1 a"] | None = None,
+    rival: Float[Array, " n"] | None = None,
 ) -> ActionTable:
     """All that a search over state-free policies needs to know of the log."""
     actions = jnp.arange(policy.outputs().size)[:, None]
     chosen = (jnp.asarray(log.actions)[:, 0] == actions) & log.mask[:, 0]
     per_reward = jnp.where(chosen, jnp.exp(-jnp.asarray(log.behavior_log_probs)[:, 0]), 0.0)
-    rewards = jnp.where(chosen, per_reward * jnp.asarray(log.rewards)[:, 0], 0.0)
+    predicted = jnp.zeros(()) if values is None else values[:, 0].T
+    surplus = jnp.asarray(log.rewards)[:, 0] - predicted
+    rewards = jnp.where(log.mask[:, 0], predicted, 0.0) + jnp.where(
+        chosen, per_reward * surplus, 0.0
+    )
+    last = jnp.zeros_like(rewards[0]) if rival is None else rival
     fits = jax.vmap(lambda returns: fit_trend(design, returns))(
-        jnp.concatenate([rewards, per_reward])
+        jnp.concatenate([rewards, per_reward, last[None]])
     )
     weighted = design.forecast_weights * fits.residuals
-    return ActionTable(fits.point, weighted_sums(multipliers, lambda rows: rows, weighted))
+    deviations = weighted_sums(multipliers, lambda rows: rows, weighted)
+    return ActionTable(fits.point, deviations, weighted @ weighted.T)
 
 
 def coefficients(policy: SoftmaxPolicy, surprise_weight: float | Array) -> Float[Array, " m"]:
-    """What the table is multiplied with; the surprise itself is not differentiated."""
+    """What the table is multiplied with, less the rival; the surprise itself is not differentiated."""
     log_probs = policy.log_probs()
     probs = jnp.exp(log_probs)
     surprise = -jax.lax.stop_gradient(jnp.where(jnp.isneginf(log_probs), 0.0, log_probs))
-    return jnp.concatenate([probs, surprise_weight * surprise * probs])
+    return jnp.concatenate([probs, surprise_weight * surprise * probs, -jnp.ones(1, probs.dtype)])

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
+from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
 from .action_table import action_table, coefficients, is_tabular
@@ -33,9 +34,17 @@ from .bootstrap import (
 )
 from .episodes import EpisodeLog, TrainingEpisodes
 from .errors import PolicyError, SettingsError
-from .performance import ForecastSettings, design_for, log_axis
-from .policies import ParametricPolicy, SoftmaxPolicy
+from .performance import (
+    ForecastSettings,
+    design_for,
+    estimated_returns,
+    log_axis,
+    series_of,
+    training_values,
+)
+from .policies import ParametricPolicy, Policy, SoftmaxPolicy
 from .precision import full_products, in_double
+from .scales import leading_scale
 from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
 
@@ -45,6 +54,7 @@ class Objective(enum.Enum):
 
     PERCENTILE = "lower bound, percentile bootstrap"
     PERCENTILE_T = "lower bound, percentile-t bootstrap"
+    NORMAL = "lower bound, normal approximation"
     MEAN = "point forecast"
 
 
@@ -103,15 +113,18 @@ def search_objective(
     log: EpisodeLog,
     design: TrendDesign,
     multipliers: Multipliers,
+    values: Float[Array, "n t a"] | None = None,
+    rival: Float[Array, " n"] | None = None,
 ) -> Float[Array, ""]:
-    """The number that the search climbs."""
+    """The number that the search climbs: a bound on the policy's forecast, or on its advantage."""
     rewarded = log
     if settings.entropy_in_returns:
         surprise = -jax.lax.stop_gradient(policy.logged_log_probs(log))
         rewarded = eqx.tree_at(
             lambda one: one.rewards, log, log.rewards + settings.entropy_weight * surprise
         )
-    fit = fit_trend(design, forecasting.estimator(policy, rewarded, forecasting.discount))
+    returns = estimated_returns(forecasting, policy, rewarded, values)
+    fit = fit_trend(design, returns if rival is None else returns - rival)
     bound = straight_through_bound(fit, multipliers, settings.objective, settings.alpha)
     if settings.entropy_in_returns:
         return bound
@@ -124,6 +137,8 @@ def straight_through_bound(
     """The lower bound as a function of the selected draw alone."""
     if objective is Objective.MEAN:
         return fit.point
+    if objective is Objective.NORMAL:
+        return fit.point - norm.isf(alpha) * _root(fit.variance)
     percentile = objective is Objective.PERCENTILE
     statistics = forecast_deviations if percentile else studentized_deviations
     rank = lower_rank if percentile else upper_rank
@@ -141,12 +156,17 @@ def objective_of(
     log: EpisodeLog,
     design: TrendDesign,
     multipliers: Multipliers,
+    values: Float[Array, "n t a"] | None = None,
+    rival: Float[Array, " n"] | None = None,
 ) -> Callable[[Any], Float[Array, ""]]:
     """`search_objective` as a function of the policy, with all that it shares between steps made once."""
-    if settings.objective is Objective.PERCENTILE_T or not is_tabular(policy, log, forecasting):
-        signs = held(multipliers, log.capacity)
-        return lambda policy: search_objective(policy, settings, forecasting, log, design, signs)
-    return tabular_objective(settings, policy, log, design, multipliers)
+    linear = settings.objective is not Objective.PERCENTILE_T
+    if linear and is_tabular(policy, log, forecasting):
+        return tabular_objective(settings, policy, log, design, multipliers, values, rival)
+    signs = held(multipliers, log.capacity)
+    return lambda policy: search_objective(
+        policy, settings, forecasting, log, design, signs, values, rival
+    )
 
 
 def tabular_objective(
@@ -155,9 +175,11 @@ def tabular_objective(
     log: EpisodeLog,
     design: TrendDesign,
     multipliers: Multipliers,
+    values: Float[Array, "n 1 a"] | None = None,
+    rival: Float[Array, " n"] | None = None,
 ) -> Callable[[Any], Float[Array, ""]]:
     """`search_objective` where returns are linear in the action probabilities."""
-    table = action_table(policy, log, design, multipliers)
+    table = action_table(policy, log, design, multipliers, values, rival)
     rank = lower_rank(settings.alpha, multipliers.num_draws)
 
     @full_products
@@ -168,6 +190,8 @@ def tabular_objective(
         if settings.objective is Objective.PERCENTILE:
             values = jax.lax.stop_gradient(table.deviations @ mixture)
             bound += table.deviations[draw_at_rank(values, rank)] @ mixture
+        if settings.objective is Objective.NORMAL:
+            bound -= norm.isf(settings.alpha) * _root(mixture @ table.covariance @ mixture)
         if settings.entropy_in_returns:
             return bound
         return bound + settings.entropy_weight * policy.entropy()
@@ -188,11 +212,21 @@ def continue_search(
     training: TrainingEpisodes,
     axis: TimeAxis,
     multipliers: Multipliers,
+    against: Policy | None = None,
 ) -> SearchState:
-    """`settings.steps` gradient steps; a step whose gradient is not finite is not taken."""
+    """`settings.steps` gradient steps; a step whose gradient is not finite is not taken.
+
+    If the test is paired, the search climbs the bound on the advantage over `against`.
+    """
     log = training.log
-    design = design_for(forecasting, log, axis)
-    objective = objective_of(settings, forecasting, state.policy, log, design, multipliers)
+    others = (against,) if forecasting.paired and against is not None else ()
+    model = training_values(forecasting, log, state.policy, *others)
+    rival = [estimated_returns(forecasting, one, log, model(one)) for one in others]
+    values = model(state.policy)
+    design = _search_design(forecasting, state.policy, log, values, axis)
+    objective = objective_of(
+        settings, forecasting, state.policy, log, design, multipliers, values, *rival
+    )
 
     def ascend(_: Array, current: SearchState) -> SearchState:
         gradient = jax.grad(objective)(current.policy)
@@ -212,6 +246,21 @@ def continue_search(
 
     found: SearchState = jax.lax.fori_loop(0, settings.steps, ascend, state)
     return found
+
+
+def _search_design(
+    forecasting: ForecastSettings,
+    policy: ParametricPolicy,
+    log: EpisodeLog,
+    values: Float[Array, "n t a"] | None,
+    axis: TimeAxis,
+) -> TrendDesign:
+    """The trend that the search forecasts with: of several scales, the one that erred least."""
+    if forecasting.scales is None:
+        return design_for(forecasting, log, axis)
+    series = series_of(log, estimated_returns(forecasting, policy, log, values))
+    _, fits, choice = leading_scale(forecasting.scales, series, axis, forecasting.lookahead)
+    return map_leaves(lambda leaf: leaf[choice.best], fits.design)
 
 
 @full_products
@@ -256,9 +305,13 @@ def search_candidate(
     forecasting: ForecastSettings,
     settings: SearchSettings | None = None,
     *,
+    against: Policy | None = None,
     seed: int = 0,
 ) -> ParametricPolicy:
-    """The policy with the highest lower bound on its forecast, found from the training episodes."""
+    """The policy with the highest lower bound on its forecast, found from the training episodes.
+
+    With paired settings and `against` given, it is the bound on the advantage over that policy.
+    """
     if not isinstance(training, TrainingEpisodes):
         raise SettingsError(
             f"the search was given {type(training).__name__}",
@@ -275,9 +328,15 @@ def search_candidate(
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = log_axis(forecasting, training.span or training.log.span)
     found = eqx.filter_jit(continue_search)(
-        settings, forecasting, begin_search(settings, start), training, axis, multipliers
+        settings, forecasting, begin_search(settings, start), training, axis, multipliers, against
     )
     return map_leaves(jax.device_get, found.policy)
+
+
+def _root(variance: Float[Array, ""]) -> Float[Array, ""]:
+    """√variance, with a finite gradient where it is 0."""
+    tiny = np.finfo(variance.dtype).tiny
+    return jnp.sqrt(jnp.maximum(variance, tiny))
 
 
 def _adam(settings: SearchSettings) -> optax.GradientTransformation:

@@ -2,13 +2,14 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Array, Float
 
 from .basis import Basis, CosineBasis, TimeAxis
 from .bootstrap import (
@@ -19,17 +20,36 @@ from .bootstrap import (
     Side,
     all_signs,
     check_draws,
+    one_sided,
     percentile_t_interval,
     tail,
 )
 from .episodes import EpisodeLog
 from .errors import LogError, SettingsError
-from .policies import Policy
+from .policies import DiscretePolicy, Policy
 from .precision import in_double
-from .returns import ReturnEstimator, effective_sample_size, episode_ratios, pdis_returns
+from .returns import (
+    ReturnEstimator,
+    dr_returns,
+    effective_sample_size,
+    episode_ratios,
+    pdis_returns,
+)
+from .scales import (
+    Scales,
+    Series,
+    forecast_scales,
+    largest,
+    lower_bounds,
+    smallest,
+    upper_bounds,
+)
+from .trees import map_leaves, replace_at
 from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
+from .value_models import ValueModel
 
 IntervalMethod = Callable[[TrendFit, Multipliers, float, Side], ConfidenceInterval]
+Values: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
 
 
 class ForecastSettings(eqx.Module):
@@ -39,6 +59,11 @@ class ForecastSettings(eqx.Module):
     a wrong deployment. `exact` replaces the draws by all 2ⁿ sign vectors (up to 14 episodes).
     `support_z` is how many standard errors the mean importance ratio may be away from 1 before a
     policy counts as unsupported by the log (the paper has no such check: ∞ switches it off).
+
+    `paired` tests the forecast of the difference between two policies at α, instead of one bound of
+    each at α/2. `scales` replaces the basis by lines at every time scale, with the bias that the
+    training episodes show. `value_model` makes the returns doubly robust: fitted on training episodes
+    only, it takes the noise out of the estimates and leaves their expectation as it is.
     """
 
     lookahead: int = eqx.field(static=True)
@@ -51,8 +76,13 @@ class ForecastSettings(eqx.Module):
     discount: float = eqx.field(static=True, default=1.0)
     exact: bool = eqx.field(static=True, default=False)
     support_z: float = eqx.field(static=True, default=4.0)
+    paired: bool = eqx.field(static=True, default=False)
+    scales: Scales | None = None
+    value_model: ValueModel | None = None
 
     def __check_init__(self) -> None:
+        if self.scales is not None and not self.paired:
+            raise SettingsError("scales belong to the paired test", expected="paired=True")
         if not isinstance(self.lookahead, int) or self.lookahead < 1:
             raise SettingsError(
                 f"lookahead is {self.lookahead!r}", expected="a whole number of episodes from 1 up"
@@ -60,6 +90,11 @@ class ForecastSettings(eqx.Module):
         if not 0 <= self.discount <= 1:
             raise SettingsError(f"discount is {self.discount}", expected="a factor from 0 to 1")
         check_draws(self.draws, tail(self.alpha, Side.BOTH))
+
+    @property
+    def needs_training(self) -> bool:
+        """Whether a test needs training episodes: to try scales, or to fit a model of values."""
+        return self.scales is not None or self.value_model is not None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -105,7 +140,95 @@ def policy_trend(
     settings: ForecastSettings, policy: Policy, log: EpisodeLog, design: TrendDesign
 ) -> TrendFit:
     """The trend of what the policy would have earned in these episodes."""
-    return fit_trend(design, settings.estimator(policy, log, settings.discount))
+    return fit_trend(design, estimated_returns(settings, policy, log))
+
+
+def estimated_returns(
+    settings: ForecastSettings,
+    policy: Policy,
+    log: EpisodeLog,
+    values: Float[Array, "n t a"] | None = None,
+) -> Float[Array, " n"]:
+    """What the policy would have earned in each episode; doubly robust if values are given."""
+    if values is None:
+        return settings.estimator(policy, log, settings.discount)
+    return dr_returns(policy, log, settings.discount, values)
+
+
+def training_returns(
+    settings: ForecastSettings, training: EpisodeLog, *policies: Policy
+) -> list[Float[Array, " n"]]:
+    """What each policy would have earned in the training episodes; models are cross-fitted."""
+    values = training_values(settings, training, *policies)
+    return [estimated_returns(settings, policy, training, values(policy)) for policy in policies]
+
+
+def training_values(settings: ForecastSettings, training: EpisodeLog, *policies: Policy) -> Values:
+    """What the model says of the training episodes, each without its own help."""
+    model, discount = settings.value_model, settings.discount
+    if model is None:
+        return lambda policy: None
+    kinds = {_enumerates(policy, training) for policy in policies}
+    found = {kind: model.cross_fit(training, discount, per_action=kind) for kind in sorted(kinds)}
+    return lambda policy: found[_enumerates(policy, training)]
+
+
+def held_out_returns(
+    settings: ForecastSettings, training: EpisodeLog | None, log: EpisodeLog, *policies: Policy
+) -> list[Float[Array, " n"]]:
+    """The same in other episodes, with models of the training episodes, if there are any."""
+    model, discount = settings.value_model, settings.discount
+    if model is None or training is None:
+        return [estimated_returns(settings, policy, log) for policy in policies]
+    kinds = {_enumerates(policy, log) for policy in policies}
+    found = {
+        kind: model.predict(training, log, discount, per_action=kind) for kind in sorted(kinds)
+    }
+    return [
+        estimated_returns(settings, policy, log, found[_enumerates(policy, log)])
+        for policy in policies
+    ]
+
+
+def _enumerates(policy: Policy, log: EpisodeLog) -> bool:
+    """Whether the policy gives a probability to every action of the log, and to no other."""
+    if not isinstance(policy, DiscretePolicy) or log.num_actions is None:
+        return False
+    return bool(jax.eval_shape(lambda: policy.outputs(log.states)).shape[-1] == log.num_actions)
+
+
+def series_of(log: EpisodeLog, returns: Float[Array, " n"]) -> Series:
+    """These returns at the episodes' times."""
+    return Series(returns, log.episode_numbers, log.present)
+
+
+def bounded_forecast(
+    settings: ForecastSettings,
+    series: Series,
+    past: Series,
+    axis: TimeAxis,
+    multipliers: Multipliers,
+    side: Side = Side.BOTH,
+) -> tuple[TrendFit, ConfidenceInterval]:
+    """The trend of a series and the bounds of its forecast; with scales, those that all of them keep.
+
+    Scales are tried on `past`. The trend is then that of the leading scale, its variance with the bias.
+    """
+    if settings.scales is None:
+        fit = fit_trend(_design(settings, series.times, series.present, axis), series.returns)
+        return fit, settings.interval(fit, multipliers, settings.alpha, side)
+    found = forecast_scales(settings.scales, series, past, axis, settings.lookahead, multipliers)
+    needed, best, level = found.choice.needed, found.choice.best, tail(settings.alpha, side)
+    lower, upper = (
+        smallest(lower_bounds(found, level), needed),
+        largest(upper_bounds(found, level), needed),
+    )
+    leading = map_leaves(lambda leaf: leaf[best], found.fits)
+    returns = jnp.where(jnp.asarray(series.present), series.returns, 0.0)
+    leading = replace_at(
+        lambda fit: (fit.returns, fit.variance), leading, (returns, found.errors[best] ** 2)
+    )
+    return leading, one_sided(side, lower=lower, upper=upper)
 
 
 @in_double
@@ -179,8 +302,9 @@ def _forecast(
     multipliers: Multipliers,
     side: Side,
 ) -> tuple[TrendFit, ConfidenceInterval]:
-    fit = policy_trend(settings, policy, log, design_for(settings, log, axis))
-    return fit, settings.interval(fit, multipliers, settings.alpha, side)
+    """A policy is given, not chosen by this log: so its own past may try the scales."""
+    series = series_of(log, training_returns(settings, log, policy)[0])
+    return bounded_forecast(settings, series, series, axis, multipliers, side)
 
 
 @eqx.filter_jit
@@ -192,9 +316,8 @@ def _forecast_returns(
     multipliers: Multipliers,
     side: Side,
 ) -> tuple[TrendFit, ConfidenceInterval]:
-    present = jnp.ones(returns.shape, bool)
-    fit = fit_trend(_design(settings, episode_numbers, present, axis), returns)
-    return fit, settings.interval(fit, multipliers, settings.alpha, side)
+    series = Series(jnp.asarray(returns), episode_numbers, jnp.ones(returns.shape, bool))
+    return bounded_forecast(settings, series, series, axis, multipliers, side)
 
 
 def describe_forecast(
@@ -230,9 +353,8 @@ def _record(
     returns: npt.NDArray[np.float64],
     worth: float,
 ) -> Forecast:
-    horizon, first = float(axis.horizon), float(axis.origin) + 1
-    curve_times = np.linspace(first, horizon, 200)
-    curve = trend_curve(fit, settings.basis, axis, curve_times)
+    horizon = float(axis.horizon)
+    curve_times, curve = _curve(settings, axis, fit, episode_numbers)
     return Forecast(
         point=float(fit.point),
         lower=float(interval.lower),
@@ -246,5 +368,25 @@ def _record(
         returns=returns,
         forecast_times=np.arange(horizon - settings.lookahead + 1, horizon + 1),
         curve_times=curve_times,
-        curve=np.asarray(curve),
+        curve=curve,
     )
+
+
+def _curve(
+    settings: ForecastSettings,
+    axis: TimeAxis,
+    fit: TrendFit,
+    episode_numbers: npt.NDArray[np.float64],
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The trend for a picture: over the whole log, or over the leading scale."""
+    horizon, first = float(axis.horizon), float(axis.origin) + 1
+    if settings.scales is None:
+        times = np.linspace(first, horizon, 200)
+        return times, np.asarray(trend_curve(fit, settings.basis, axis, times))
+    used = np.asarray(fit.design.present)[: episode_numbers.size]
+    if np.unique(episode_numbers[used]).size < 2:
+        return np.array([first, horizon]), np.full(2, float(fit.point))
+    fitted = np.asarray(fit.coordinates @ fit.design.orthonormal)[: episode_numbers.size][used]
+    line = np.polynomial.Polynomial.fit(episode_numbers[used], fitted, 1)
+    times = np.linspace(float(episode_numbers[used].min()), horizon, 200)
+    return times, np.asarray(line(times))

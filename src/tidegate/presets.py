@@ -1,5 +1,7 @@
 """Whole sets of settings under one name."""
 
+import dataclasses
+
 import jax.numpy as jnp
 from jaxtyping import Array
 
@@ -7,6 +9,8 @@ from .basis import Basis, ConstantBasis, CosineBasis
 from .candidate import Objective, SearchSettings
 from .loop import SpinSettings
 from .performance import ForecastSettings
+from .scales import Scales
+from .value_models import LinearValues
 
 
 def paper_settings(
@@ -85,6 +89,47 @@ def stationary_run(
 ) -> SpinSettings:
     """`stationary_settings` in the plain values that a sweep draws."""
     return stationary_settings(
+        lookahead=lookahead,
+        gradient_steps=_gradient_steps(lookahead, steps_per_episode),
+        entropy_weight=entropy_weight,
+    )
+
+
+def multiscale_forecast(settings: ForecastSettings) -> ForecastSettings:
+    """These settings with Tidegate's own test: no window, order or period to choose.
+
+    Doubly robust returns, one paired test at α, lines at every time scale with the bias that the past
+    shows, DEPLOY only if all credible scales agree (docs/multiscale.md).
+    """
+    return dataclasses.replace(settings, paired=True, scales=Scales(), value_model=LinearValues())
+
+
+def multiscale_settings(
+    *,
+    lookahead: int = 4,
+    gradient_steps: int | Array = 14,
+    entropy_weight: float | Array = 0.01,
+    train_fraction: float = 0.5,
+    alpha: float = 0.05,
+) -> SpinSettings:
+    """SPIN's loop with Tidegate's own test; a loop explores little by little, so support is not asked."""
+    forecast = multiscale_forecast(ForecastSettings(lookahead, alpha=alpha, support_z=float("inf")))
+    search = SearchSettings(
+        steps=gradient_steps,
+        learning_rate=0.1,
+        entropy_weight=entropy_weight,
+        objective=Objective.NORMAL,
+        natural_gradient=True,
+        average_gradient=True,
+    )
+    return SpinSettings(forecast, search, train_fraction=train_fraction)
+
+
+def multiscale_run(
+    *, lookahead: int, steps_per_episode: float | Array, entropy_weight: float | Array
+) -> SpinSettings:
+    """`multiscale_settings` in the plain values that a sweep draws."""
+    return multiscale_settings(
         lookahead=lookahead,
         gradient_steps=_gradient_steps(lookahead, steps_per_episode),
         entropy_weight=entropy_weight,

@@ -13,6 +13,36 @@ from .performance import Forecast
 from .verdicts import Reason, Verdict
 
 
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The forecast advantage from the last `span` of the log.
+
+    `standard_error` holds the `bias`; `needed` scales must pass, `watched` ones must not contradict.
+    """
+
+    span: float
+    episodes: int
+    point: float
+    standard_error: float
+    bias: float
+    p_value: float
+    needed: bool
+    watched: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Advantage:
+    """What the paired test says of candidate − safe; `leading` is the scale with the smallest error."""
+
+    point: float
+    lower: float
+    p_value: float
+    level: float
+    margin: float
+    scales: tuple[Scale, ...]
+    leading: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Decision:
     """A verdict that can be defended: bounds, reason, settings, data hash, seed, versions."""
@@ -26,12 +56,27 @@ class Decision:
     data_hash: str
     policy_hashes: dict[str, str]
     versions: dict[str, str]
+    advantage: Advantage | None = None
+    training_hash: str | None = None
+
+    @property
+    def p_value(self) -> float | None:
+        """Of "the candidate is not better"; None under the published test of two bounds."""
+        return None if self.advantage is None else self.advantage.p_value
 
     def __str__(self) -> str:
-        return f"{self.verdict.name}: {self.reason.sentence} {self._bounds()}"
+        return f"{self.verdict.name}: {self.reason.sentence} {self.bounds}"
 
-    def _bounds(self) -> str:
+    @property
+    def bounds(self) -> str:
+        """The numbers behind the verdict, in brackets."""
         first, last = self.safe.forecast_times[0], self.safe.forecast_times[-1]
+        if self.advantage is not None:
+            return (
+                f"[advantage at least {self.advantage.lower:.4g} over episodes {first:g} to {last:g}, "
+                f"p = {self.advantage.p_value:.2g}; α = {self.advantage.level:g}, "
+                f"{self.safe.num_episodes} test episodes]"
+            )
         return (
             f"[candidate at least {self.candidate.lower:.4g}, safe at most {self.safe.upper:.4g} "
             f"over episodes {first:g} to {last:g}; α = {self.settings['alpha']:g}, "
@@ -48,9 +93,11 @@ class Decision:
                 "sentence": self.reason.sentence,
                 "candidate": _numbers(self.candidate),
                 "safe": _numbers(self.safe),
+                "advantage": advantage_values(self.advantage),
                 "settings": self.settings,
                 "seed": self.seed,
                 "data_hash": self.data_hash,
+                "training_hash": self.training_hash,
                 "policy_hashes": self.policy_hashes,
                 "forecast_episodes": [first, last],
                 "versions": self.versions,
@@ -86,5 +133,19 @@ def versions() -> dict[str, str]:
 def _numbers(forecast: Forecast) -> dict[str, Any]:
     """The forecast without the arrays that only pictures need; strict JSON has no infinities."""
     fields = {f.name: getattr(forecast, f.name) for f in dataclasses.fields(forecast)}
-    scalars = {name: v for name, v in fields.items() if isinstance(v, int | float)}
-    return {name: v if np.isfinite(v) else str(v) for name, v in scalars.items()}
+    return _plain({name: v for name, v in fields.items() if isinstance(v, int | float)})
+
+
+def advantage_values(advantage: Advantage | None) -> dict[str, Any] | None:
+    """The paired test in plain JSON values."""
+    if advantage is None:
+        return None
+    scales = [_plain(vars(scale)) for scale in advantage.scales]
+    return _plain({**vars(advantage), "scales": scales})
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: str(v) if isinstance(v, float) and not np.isfinite(v) else v
+        for name, v in fields.items()
+    }

@@ -7,11 +7,15 @@ of steps neither under- nor overflows on the way.
 from collections.abc import Callable
 from typing import TypeAlias
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from .episodes import ArrayLike, EpisodeLog
-from .policies import Policy
+from .errors import LogError, PolicyError, SettingsError
+from .policies import DiscretePolicy, Policy
 
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]
 
@@ -46,6 +50,181 @@ def pdis_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Floa
     return observed_sum(log, jnp.exp(cumulative + _log_discounts(log, discount)))
 
 
+def dr_returns(
+    policy: Policy, log: EpisodeLog, discount: float, values: Float[ArrayLike, "n t a"]
+) -> Float[Array, " n"]:
+    """Σ_t γᵗ [ρ_{0:t} (rₜ − q̂ₜ) + ρ_{0:t−1} v̂ₜ]: doubly robust (Dudík et al., 2011; Jiang and Li, 2016).
+
+    `values` predict the reward-to-go per action, or whatever the action (a = 1: a baseline, which any
+    policy can use). Unbiased for any values that were not fitted on the episode itself.
+    """
+    chosen, expected = _action_values(policy, log, jnp.asarray(values))
+    until = jnp.cumsum(log_ratios(policy, log), axis=1)
+    before = jnp.pad(until[:, :-1], ((0, 0), (1, 0)))
+    discounts = _log_discounts(log, discount)
+    surprises = jnp.exp(until + discounts) * (log.rewards - chosen)
+    predictions = jnp.exp(before + discounts) * expected
+    return jnp.sum(jnp.where(log.mask, surprises + predictions, 0.0), axis=1)
+
+
+def _action_values(
+    policy: Policy, log: EpisodeLog, values: Float[Array, "n t a"]
+) -> tuple[Float[Array, "n t"], Float[Array, "n t"]]:
+    """q̂(s, a) of the logged action, and v̂(s) = Σ_a π(a|s) q̂(s, a)."""
+    count = values.shape[-1]
+    if values.shape[:-1] != log.mask.shape:
+        raise LogError(
+            f"the values are for {values.shape[:-1]} episodes and steps, the log has {log.mask.shape}.",
+            remedy="Pad both logs to the same number of steps before you fit the values.",
+        )
+    if count == 1:
+        return values[..., 0], values[..., 0]
+    if not isinstance(policy, DiscretePolicy) or count != log.num_actions:
+        raise PolicyError(
+            f"{type(policy).__name__} cannot average {count} action values over "
+            f"{log.num_actions or 'continuous'} actions.",
+            expected="a policy over discrete actions and one value for each of them",
+            remedy="Use one value whatever the action (per_action=False).",
+        )
+    chosen = jnp.arange(count) == jnp.asarray(log.actions)[..., None]
+    # Actions that the policy knows and the log does not cannot have been predicted.
+    probs = jnp.exp(policy.log_probs(log.states))[..., :count]
+    return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1), jnp.sum(probs * values, axis=-1)
+
+
+def weighted_is_returns(
+    policy: Policy, log: EpisodeLog, discount: float = 1.0
+) -> Float[Array, " n"]:
+    """IS returns times n/Σw, so that their mean is the self-normalised estimate (Precup et al., 2000).
+
+    Biased by O(1/n), consistent. NaN if the policy could have produced none of the episodes.
+    """
+    shares = _shares(jnp.sum(log_ratios(policy, log), axis=1, keepdims=True), log)
+    return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
+
+
+def weighted_pdis_returns(
+    policy: Policy, log: EpisodeLog, discount: float = 1.0
+) -> Float[Array, " n"]:
+    """PDIS returns whose ratios are normalised at each step over all episodes (Thomas, 2015).
+
+    An episode that has ended keeps its last ratio. Biased by O(1/n), consistent.
+    """
+    shares = _shares(jnp.cumsum(log_ratios(policy, log), axis=1), log)
+    return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
+
+
+def _shares(log_weights: Float[Array, "n s"], log: EpisodeLog) -> Float[Array, "n s"]:
+    """n · w/Σw in each column, over the rows that hold an episode."""
+    present = jnp.asarray(log.present)[:, None]
+    known = jnp.where(present, log_weights, -jnp.inf)
+    weights = jnp.exp(known - jnp.max(known, axis=0, initial=-jnp.inf))
+    return jnp.where(present, jnp.sum(present) * weights / jnp.sum(weights, axis=0), 0.0)
+
+
+def control_variate_returns(
+    policy: Policy, log: EpisodeLog, discount: float = 1.0
+) -> Float[Array, " n"]:
+    """PDIS returns minus c·(ρ − 1): E ρ = 1, so chance excesses of ρ are taken out of the returns.
+
+    c = cov(PDIS, ρ)/var(ρ) over all episodes alike, ρ as in `stopped_ratios`. Fitted on the episodes
+    it is used for, it leaves a bias of O(1/n); any fixed c would leave none.
+    """
+    returns, ratios = pdis_returns(policy, log, discount), stopped_ratios(policy, log, discount)
+    count = jnp.maximum(jnp.sum(log.present), 1)
+    centred = jnp.where(log.present, ratios - jnp.sum(ratios) / count, 0.0)
+    spread = jnp.sum(centred**2)
+    # On-policy all ratios are 1, up to rounding, and there is nothing to take out.
+    varies = spread > count * float(np.finfo(spread.dtype).eps)
+    slope = jnp.sum(centred * returns) / jnp.where(varies, spread, jnp.inf)
+    return returns - jnp.where(log.present, slope * (ratios - 1), 0.0)
+
+
+class ClippedRatios(eqx.Module):
+    """Σ_t γᵗ min(ρ_{0:t}, limit) rₜ: PDIS with truncated ratios (Ionides, 2008).
+
+    Clipping only lowers the value of a policy whose rewards are all ≥ 0: on the safe side for a
+    candidate, on the wrong side for the policy it must beat, and on the wrong side for a candidate
+    with negative rewards. In general |bias| ≤ max|r| · Σ_t γᵗ E(ρ_{0:t} − limit)₊.
+    """
+
+    limit: float = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if not self.limit > 0:
+            raise SettingsError(f"limit is {self.limit}", expected="a ratio above 0, such as 10")
+
+    def __call__(
+        self, policy: Policy, log: EpisodeLog, discount: float = 1.0
+    ) -> Float[Array, " n"]:
+        return observed_sum(
+            log, jnp.exp(self._clipped(policy, log) + _log_discounts(log, discount))
+        )
+
+    def bias_bound(
+        self,
+        policy: Policy,
+        log: EpisodeLog,
+        discount: float = 1.0,
+        max_reward: float | None = None,
+    ) -> Float[Array, ""]:
+        """The bound above, estimated; `max_reward` bounds |r|, by default the largest in the log."""
+        largest = jnp.max(jnp.abs(log.rewards), where=log.mask, initial=0.0)
+        lost = jnp.sum(self.lost_weights(policy, log, discount)) / jnp.sum(log.present)
+        return jnp.maximum(lost, 0.0) * (largest if max_reward is None else max_reward)
+
+    def lost_weights(
+        self, policy: Policy, log: EpisodeLog, discount: float = 1.0
+    ) -> Float[Array, " n"]:
+        """Σ_t γᵗ (1 − min(ρ_{0:t}, limit)), whose expectation is Σ_t γᵗ E(ρ_{0:t} − limit)₊.
+
+        Since E ρ = 1, what clipping loses is seen in what is left. That has bounded terms: the mean of
+        (ρ − limit)₊ itself is blind to the large ratios that the log happens not to hold.
+        """
+        left = jnp.exp(self._clipped(policy, log))
+        reached = jnp.any(log.mask, axis=0)
+        weights = jnp.where(reached, jnp.exp(_log_discounts(log, discount)), 0.0)
+        return jnp.where(log.present, jnp.sum(weights * (1 - left), axis=1), 0.0)
+
+    def _clipped(self, policy: Policy, log: EpisodeLog) -> Float[Array, "n t"]:
+        running = jnp.cumsum(log_ratios(policy, log), axis=1)
+        return jnp.minimum(running, jnp.log(jnp.asarray(self.limit)))
+
+
+def overlap_weights(policy: Policy, log: EpisodeLog, strength: float = 1.0) -> Float[Array, " n"]:
+    """1/(1 + strength · ρ²/ESS): near 1 for an episode that the log has many of, near 0 for an outlier."""
+    return jnp.where(log.present, jnp.exp(_log_overlap(policy, log, strength)), 0.0)
+
+
+def _log_overlap(policy: Policy, log: EpisodeLog, strength: float) -> Float[Array, " n"]:
+    logs = jnp.sum(log_ratios(policy, log), axis=1)
+    peak = jnp.max(logs, where=log.present, initial=-jnp.inf)
+    worth = effective_sample_size(jnp.where(log.present, jnp.exp(logs - peak), 0.0))
+    return -jax.nn.softplus(2 * logs + jnp.log(strength) - jnp.log(worth))
+
+
+class OverlapWeighted(eqx.Module):
+    """Self-normalised IS returns in which `overlap_weights` h shrink the episodes with extreme ratios.
+
+    **It estimates something else**: E_π[h G]/E_π[h], the return over those of the target's episodes that
+    resemble the log. A bound on it is no bound on the target's value, in either direction; only as h → 1
+    (bounded ratios, n → ∞) do the two meet. Use it to look and to search, never in a safety test.
+    """
+
+    strength: float = eqx.field(static=True, default=1.0)
+
+    def __check_init__(self) -> None:
+        if not self.strength > 0:
+            raise SettingsError(f"strength is {self.strength}", expected="a number above 0")
+
+    def __call__(
+        self, policy: Policy, log: EpisodeLog, discount: float = 1.0
+    ) -> Float[Array, " n"]:
+        logs = jnp.sum(log_ratios(policy, log), axis=1)
+        shares = _shares((logs + _log_overlap(policy, log, self.strength))[:, None], log)
+        return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
+
+
 def observed_returns(log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """G_i: what the behaviour policy earned."""
     return observed_sum(log, jnp.exp(_log_discounts(log, discount)))
@@ -59,7 +238,7 @@ def observed_sum(log: EpisodeLog, weights: Float[Array, "#n t"]) -> Float[Array,
 def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
     """(Σ w)² / Σ w² (Kong, 1992): how many on-policy episodes these weighted ones are worth."""
     ratios = jnp.asarray(ratios)
-    peak = jnp.max(ratios)
+    peak = jnp.max(ratios, initial=0.0)
     scaled = jnp.where(peak > 0, ratios / peak, 0.0)
     squares = jnp.sum(scaled**2)
     return jnp.where(squares > 0, jnp.sum(scaled) ** 2 / squares, 0.0)

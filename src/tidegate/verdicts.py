@@ -23,7 +23,9 @@ class Reason(enum.IntEnum):
     SUPPORT = 5
     NO_VARIATION = 6
     NOT_FINITE = 7
-    NOT_BETTER = 8
+    NOT_FORECASTABLE = 8
+    NOT_BETTER = 9
+    SCALES_DISAGREE = 10
 
     @property
     def sentence(self) -> str:
@@ -31,7 +33,7 @@ class Reason(enum.IntEnum):
 
 
 _SENTENCES = {
-    Reason.BETTER: "the candidate's lower bound is above the safe policy's upper bound.",
+    Reason.BETTER: "the candidate is forecast to beat the safe policy, beyond chance.",
     Reason.NO_EPISODES: "there is no test episode. Hold some out: lower train_fraction, or collect.",
     Reason.TOO_FEW_EPISODES: (
         f"there are too few test episodes for this basis (at least {MIN_EPISODES}, and two per "
@@ -57,8 +59,16 @@ _SENTENCES = {
         "a bound is not a finite number. Check for extreme rewards or ratios, or raise the number "
         "of draws."
     ),
+    Reason.NOT_FORECASTABLE: (
+        "the trend is not forecastable: at every time scale, forecasts of the past missed by as much as "
+        "there was to forecast. Shorten the lookahead, or gate more often."
+    ),
     Reason.NOT_BETTER: (
-        "the candidate's lower bound is not above the safe policy's upper bound. Collect more "
-        "episodes, or propose a candidate with a clearer advantage."
+        "the candidate is not forecast to beat the safe policy, beyond chance. Collect more episodes, or "
+        "propose a candidate with a clearer advantage."
+    ),
+    Reason.SCALES_DISAGREE: (
+        "the latest episodes point the other way: a shorter time scale forecasts no advantage. Wait for "
+        "more episodes."
     ),
 }
