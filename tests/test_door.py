@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tidegate import EpisodeLog, LogError, Propensity, SettingsError, split_log
-from tidegate.episodes import grow
+from tidegate.episodes import conform, empty_like, grow, insert, pad_steps
 
 from .oracles import one_step_frame
 
@@ -175,3 +175,94 @@ def test_digest_sees_data_and_not_capacity() -> None:
     assert grow(log, 64).digest() == log.digest()
     other = EpisodeLog.from_frame(pd.DataFrame(one_step_frame(5, seed=1)))
     assert other.digest() != log.digest()
+
+
+HARMS = {"harm": [[1.0, 0.0], [2.0, np.nan]], "calls": [[0, 1], [1, 7]]}
+
+
+def _with_outcomes(**changes: Any) -> EpisodeLog:
+    two, mask = np.ones((2, 2)), [[1, 1], [1, 0]]
+    given = {"rewards": two, "mask": mask, "outcomes": HARMS, **changes}
+    return EpisodeLog.from_arrays(two, behavior=two, num_actions=2, **given)
+
+
+def test_outcomes_travel_with_the_episodes() -> None:
+    log = _with_outcomes()
+    np.testing.assert_array_equal(log.outcomes["harm"], [[1, 0], [2, 0]])  # unused steps are 0
+    np.testing.assert_array_equal(log.outcomes["calls"], [[0, 1], [1, 0]])
+    assert log.outcomes["calls"].dtype == np.float64
+    np.testing.assert_array_equal(log.take([1]).outcomes["harm"], [[2, 0]])
+    wide = pad_steps(grow(log, 3), 4)
+    assert wide.outcomes["harm"].shape == (3, 4)
+    filled = insert(empty_like(log, 2), log, 0)
+    np.testing.assert_array_equal(filled.outcomes["harm"], log.outcomes["harm"])
+    training, held_out = split_log(log, train_fraction=0.5)
+    parts = [training.log.outcomes["harm"][0, 0], held_out.log.outcomes["harm"][0, 0]]
+    assert sorted(map(float, parts)) == [1, 2]
+    assert conform(log, wide).outcomes["calls"].shape == (2, 4)
+    with pytest.raises(LogError, match=r"outcomes are unlike.*Expected \['calls', 'harm'\]"):
+        conform(_with_outcomes(outcomes={"harm": HARMS["harm"]}), log)
+
+
+def test_outcomes_by_frame_and_by_arrays_agree() -> None:
+    by_frame = EpisodeLog.from_frame(pd.DataFrame(MULTI_STEP), outcomes={"size": "x"})
+    np.testing.assert_array_equal(by_frame.outcomes["size"][2], [0.4, 0.5, 0.6])
+    by_arrays = EpisodeLog.from_arrays(
+        by_frame.actions,
+        by_frame.rewards,
+        np.exp(by_frame.behavior_log_probs),
+        mask=by_frame.mask,
+        episode_numbers=[3, 7, 8],
+        outcomes={"size": by_frame.outcomes["size"]},
+    )
+    assert by_arrays.outcomes.keys() == by_frame.outcomes.keys()
+    np.testing.assert_array_equal(by_arrays.outcomes["size"], by_frame.outcomes["size"])
+
+
+def test_outcomes_count_in_the_digest_only_where_there_are_some() -> None:
+    """The digest of this log without outcomes was computed before there were any."""
+    bare = _with_outcomes(outcomes=None)
+    assert bare.digest() == "c4ed821fe810d60498e2321807a4cf5883ab08ed133b29eec86fdce1a9bcb902"
+    assert grow(bare, 5).digest() == bare.digest()
+    other = {**HARMS, "calls": [[0, 2], [1, 7]]}
+    digests = {_with_outcomes(outcomes=one).digest() for one in (None, HARMS, other)}
+    assert len(digests) == 3
+    unused = {**HARMS, "calls": [[0, 1], [1, 8]]}  # differs in a masked step
+    assert _with_outcomes(outcomes=unused).digest() == _with_outcomes().digest()
+
+
+def test_an_outcome_in_place_of_the_reward() -> None:
+    log = _with_outcomes()
+    turned = log.with_outcome("harm", -1.0)
+    np.testing.assert_array_equal(turned.rewards, [[-1, 0], [-2, 0]])
+    assert turned.outcomes == {}
+    same = _with_outcomes(outcomes=None, rewards=[[1.0, 0.0], [2.0, 0.0]])
+    assert log.with_outcome("harm").digest() == same.digest()
+    with pytest.raises(LogError, match=r"no outcome 'harms'.*one of \['calls', 'harm'\]"):
+        log.with_outcome("harms")
+    with pytest.raises(LogError, match=r"no outcome 'harm'.*Pass outcomes="):
+        turned.with_outcome("harm")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([[1.0, np.inf], [1, 1]], r"episode 1, step 1: outcome 'harm' is inf.*finite"),
+        ([[1.0, 1.0], [np.nan, 1]], r"episode 2, step 0: outcome 'harm' is nan"),
+        ([1.0, 1.0], r"outcomes\['harm'\] has shape \(2, 1\)"),
+        (np.ones((2, 2, 3)), r"outcomes\['harm'\] has shape \(2, 2, 3\).*one number per step"),
+        ([["a", "b"], ["c", "d"]], r"outcomes\['harm'\] has type"),
+        ([[1.0], [1.0, 2.0]], r"outcomes\['harm'\] is ragged"),
+    ],
+)
+def test_malformed_outcomes(values: Any, message: str) -> None:
+    with pytest.raises(LogError, match=message):
+        _with_outcomes(outcomes={"harm": values})
+
+
+def test_malformed_outcome_columns() -> None:
+    frame = pd.DataFrame({**MULTI_STEP, "harm": [0, 0, 1, np.nan, 0, 0]})
+    with pytest.raises(LogError, match=r"row 3: outcome 'h' is nan"):
+        EpisodeLog.from_frame(frame, outcomes={"h": "harm"})
+    with pytest.raises(LogError, match=r"no column 'harms'"):
+        EpisodeLog.from_frame(frame, outcomes={"h": "harms"})

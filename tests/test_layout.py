@@ -11,8 +11,10 @@ ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
 # The order in which the data flows.
 FLOW = [
-    "errors", "trees", "precision", "door", "episodes", "policies", "returns", "basis", "trend",
-    "bootstrap", "performance", "action_table", "candidate", "verdicts", "records", "safety", "loop",
+    "errors", "trees", "precision", "door", "episodes", "policies", "returns", "value_models", "basis",
+    "trend", "bootstrap", "dependence", "periods", "scales", "performance", "action_table",
+    "candidate", "verdicts", "records", "paired", "budget", "safety", "multiplicity", "guardrails",
+    "loop",
     "drivers", "presets", "theory", "findings", "trend_tests", "goodness", "support",
     "diagnostics", "backtesting", "planning",
 ]  # fmt: skip

@@ -203,3 +203,33 @@ def test_warnings_and_estimated_propensities_stand_at_the_top() -> None:
     assert "Propensities estimated: not guaranteed." in top
     assert "The log fails goodness-of-fit tests for the candidate (trend misfit" in top
     assert "Method: multinomial" in words or "Method: action frequencies" in words
+
+
+def test_guardrails_stand_beside_the_verdict(records: dict[str, dict[str, Any]]) -> None:
+    calls = {
+        "outcome": EVIL, "margin": 0.5, "lower_is_better": True, "holds": True, "reason": "BETTER",
+        "sentence": "it is kept.", "candidate": 1.25, "safe": 1.5, "change": -0.25, "bound": 0.125,
+        "p_value": 0.015625, "level": 0.025, "constant": None, "test_data_hash": "0",
+    }  # fmt: skip
+    falls = {**calls, "outcome": "kept", "holds": False, "p_value": None, "bound": None}
+    guardrails = {
+        "multiplicity": "HOLM", "sentence": "Holm.", "num_tests": 3, "alpha": 0.05,
+        "reward": {"improves": True, "p_value": 0.001, "level": 0.0166}, "outcomes": [calls, falls],
+    }  # fmt: skip
+    content = {**records["gate"], "reason": "BETTER", "verdict": "KEEP", "guardrails": guardrails}
+    text = log_page(content)
+    assert "<script" not in text
+    page = Page(text)
+    words = " ".join(" ".join(page.words).split())
+    assert "but not that every guardrail holds (kept)" in words
+    assert words.index("Guardrails") < words.index("The numbers")
+    assert {float(value) for value, _ in page.numbers} >= {-0.25, 0.125, 0.5, 0.015625, 0.025}
+    assert not re.search(r"\d", "".join(page.bare)), "a number outside a <data> element"
+    held = {**guardrails, "outcomes": [calls]}
+    text = log_page({**content, "verdict": "DEPLOY", "guardrails": held})
+    assert "and that every guardrail holds." in " ".join(" ".join(Page(text).words).split())
+    text = log_page({**content, "reason": "NOT_BETTER"})
+    assert "nor that every guardrail holds (kept)" in " ".join(" ".join(Page(text).words).split())
+    for absent in ({}, {"guardrails": None}):
+        rest = {name: value for name, value in content.items() if name != "guardrails"}
+        assert "every guardrail" not in log_page({**rest, **absent})

@@ -41,6 +41,7 @@ from tidegate.logs import (
     parse_spec,
     read_log,
     resolve_policy,
+    stream_returns,
     without_panic_text,
 )
 
@@ -631,3 +632,67 @@ def test_large_episode_numbers_are_not_merged(tmp_path: Path) -> None:
 def test_a_loaded_log_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         read_log(FRAME).source = "x"  # type: ignore[misc]
+
+
+HARM = FRAME.with_columns(harm=pl.Series([0, 1, 0, 2, 0, 3]), late=pl.Series([0.5] * 6))
+
+
+def test_outcome_columns_are_read_in_every_format(tmp_path: Path) -> None:
+    expected = EpisodeLog.from_frame(HARM, outcomes={"harm": "harm", "late": "late"}).digest()
+    HARM.write_parquet(tmp_path / "a.parquet")
+    HARM.sample(fraction=1, shuffle=True, seed=0).write_csv(tmp_path / "a.csv")
+    HARM.write_ndjson(tmp_path / "a.jsonl")
+    columns = Columns(outcomes=("harm", "late"))
+    for source in (HARM, HARM.to_pandas(), *map(str, tmp_path.iterdir())):
+        loaded = read_log(source, columns)
+        assert loaded.log.digest() == expected
+        assert not {"harm", "late"} & set(loaded.states.columns)
+    assert read_log(HARM).log.digest() == read_log(FRAME).log.digest()
+    assert resolve_policy("column:new_prob", loaded)[1].log.outcomes.keys() == {"harm", "late"}
+
+
+def test_the_reward_and_features_may_be_outcomes_too() -> None:
+    log = read_log(HARM, Columns(features=("x",), outcomes=("reward", "x"))).log
+    np.testing.assert_array_equal(log.outcomes["reward"], log.rewards)
+    assert log.states is not None
+    np.testing.assert_array_equal(log.outcomes["x"], log.states[..., 0])
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        ([0, 1, None, 2, None, 3], r"row 2; row 4: column 'harm' has 2 missing values"),
+        ([0.0, 1.0, np.nan, 2.0, 0.0, 3.0], r"row 2: outcome 'harm' is nan.*finite"),
+        (["0", "1", "none", "2", "0", "3"], r"row 2: column 'harm' holds 'none', which is not"),
+    ],
+)
+def test_bad_outcome_cells_are_named_with_their_rows(cells: list[Any], message: str) -> None:
+    with pytest.raises(LogError, match=message):
+        read_log(FRAME.with_columns(harm=pl.Series(cells)), Columns(outcomes=("harm",)))
+
+
+def test_rows_of_a_file_count_from_one_for_outcomes_too(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    HARM.with_columns(harm=pl.Series([0, 1, None, 2, 0, 3]))[::-1].write_csv(path)
+    with pytest.raises(LogError, match=r"log.csv, row 4: column 'harm' has 1 missing"):
+        read_log(path, Columns(outcomes=("harm",)))
+
+
+def test_outcomes_in_a_mapping_file_and_mistakes(tmp_path: Path) -> None:
+    (tmp_path / "map.toml").write_text('outcomes = ["harm", "late"]')
+    assert load_columns(tmp_path / "map.toml").outcomes == ("harm", "late")
+    assert override_columns(Columns(), {"outcomes": "harm, late"}).outcomes == ("harm", "late")
+    with pytest.raises(LogError, match=r"no column 'harn'. Did you mean 'harm'\?.*A guardrail"):
+        read_log(HARM, Columns(outcomes=("harn",)))
+    with pytest.raises(SettingsError, match="outcomes names something twice"):
+        Columns(outcomes=("harm", "harm"))
+
+
+def test_streaming_passes_outcomes_by(tmp_path: Path) -> None:
+    path = tmp_path / "log.parquet"
+    HARM.with_columns(harm=pl.Series([0, 1, None, 2, 0, 3])).write_parquet(path)
+    wanted, plain = (
+        stream_returns(path, ["column:new_prob"], one)
+        for one in (Columns(outcomes=("harm",)), Columns())
+    )
+    np.testing.assert_array_equal(wanted.policies[0].returns, plain.policies[0].returns)

@@ -140,7 +140,7 @@ def test_a_run_repeats_to_the_bit_from_its_seed() -> None:
     for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True):
         assert np.asarray(a).tobytes() == np.asarray(b).tobytes()
     other = run(jax.random.key(6))
-    assert np.any(np.asarray(other.candidate_lower) != np.asarray(first.candidate_lower))
+    assert np.any(np.asarray(other.lower) != np.asarray(first.lower))
 
 
 def test_capacity_does_not_change_decisions() -> None:
@@ -148,7 +148,7 @@ def test_capacity_does_not_change_decisions() -> None:
     small = jax.jit(lambda k: _run(k, settings, capacity=16))(jax.random.key(2))
     large = jax.jit(lambda k: _run(k, settings, capacity=512))(jax.random.key(2))
     np.testing.assert_array_equal(small.reason, large.reason)
-    np.testing.assert_allclose(small.candidate_lower, large.candidate_lower, rtol=1e-6)
+    np.testing.assert_allclose(small.lower, large.lower, rtol=1e-6)
 
 
 def test_32_bit_runs_reach_the_same_verdicts() -> None:

@@ -57,7 +57,7 @@ def test_a_clearly_better_policy_is_deployed() -> None:
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), SETTINGS)
     assert decision.verdict is Verdict.DEPLOY
     assert decision.candidate.lower > decision.safe.upper
-    assert str(decision).startswith("DEPLOY: the candidate's lower bound is above")
+    assert str(decision).startswith("DEPLOY: the candidate is forecast to beat")
 
 
 def test_bounds_are_algorithm_2_at_half_alpha_each() -> None:

@@ -28,30 +28,68 @@ _STAGES = {
         "save_policy",
     ),
     "returns": (
+        "ClippedRatios",
+        "OverlapWeighted",
+        "control_variate_returns",
+        "dr_returns",
         "effective_sample_size",
         "episode_ratios",
         "is_returns",
         "observed_returns",
+        "overlap_weights",
         "pdis_returns",
+        "weighted_is_returns",
+        "weighted_pdis_returns",
     ),
-    "basis": ("ConstantBasis", "CosineBasis", "FourierBasis", "PolynomialBasis"),
+    "value_models": ("LinearValues", "RecentMeans", "ValueModel"),
+    "basis": ("ConstantBasis", "CosineBasis", "FourierBasis", "PeriodicBasis", "PolynomialBasis"),
     "bootstrap": (
         "ConfidenceInterval",
+        "DependentWild",
         "Mammen",
         "Rademacher",
         "Side",
         "Webb",
+        "dependent_wild",
         "percentile_interval",
         "percentile_t_interval",
     ),
+    "dependence": (
+        "dependent_interval",
+        "long_run_ratio",
+        "long_run_t_interval",
+        "multiplier_memory",
+        "residual_memory",
+    ),
+    "periods": ("estimate_period",),
+    "scales": ("Scales",),
     "performance": ("Forecast", "ForecastSettings", "forecast_performance"),
     "candidate": ("Objective", "SearchSettings", "search_candidate"),
     "verdicts": ("Reason", "Verdict"),
-    "records": ("Decision",),
+    "records": ("Advantage", "Decision", "Scale"),
+    "budget": (
+        "EvenSpending",
+        "FlatLevel",
+        "HarmonicSpending",
+        "OBrienFlemingSpending",
+        "PocockSpending",
+        "SidakLevel",
+        "Spending",
+        "fresh",
+        "since",
+    ),
     "safety": ("safety_test",),
+    "multiplicity": ("Multiplicity", "bonferroni", "holm"),
+    "guardrails": (
+        "GuardedDecision",
+        "Guardrail",
+        "GuardrailDecision",
+        "guarded_test",
+        "parse_guardrail",
+    ),
     "loop": ("SpinSettings", "SpinState", "spin_step"),
     "drivers": ("History", "LiveLoop", "simulate"),
-    "presets": ("paper_settings", "stationary_settings"),
+    "presets": ("multiscale_settings", "paper_settings", "stationary_settings"),
     "theory": ("lipschitz_bound", "lipschitz_constant"),
     "findings": ("Finding", "Level"),
     "goodness": ("BehaviorPolicy", "goodness_of_fit"),
@@ -72,17 +110,34 @@ if TYPE_CHECKING:
     from .basis import ConstantBasis as ConstantBasis
     from .basis import CosineBasis as CosineBasis
     from .basis import FourierBasis as FourierBasis
+    from .basis import PeriodicBasis as PeriodicBasis
     from .basis import PolynomialBasis as PolynomialBasis
     from .bootstrap import ConfidenceInterval as ConfidenceInterval
+    from .bootstrap import DependentWild as DependentWild
     from .bootstrap import Mammen as Mammen
     from .bootstrap import Rademacher as Rademacher
     from .bootstrap import Side as Side
     from .bootstrap import Webb as Webb
+    from .bootstrap import dependent_wild as dependent_wild
     from .bootstrap import percentile_interval as percentile_interval
     from .bootstrap import percentile_t_interval as percentile_t_interval
+    from .budget import EvenSpending as EvenSpending
+    from .budget import FlatLevel as FlatLevel
+    from .budget import HarmonicSpending as HarmonicSpending
+    from .budget import OBrienFlemingSpending as OBrienFlemingSpending
+    from .budget import PocockSpending as PocockSpending
+    from .budget import SidakLevel as SidakLevel
+    from .budget import Spending as Spending
+    from .budget import fresh as fresh
+    from .budget import since as since
     from .candidate import Objective as Objective
     from .candidate import SearchSettings as SearchSettings
     from .candidate import search_candidate as search_candidate
+    from .dependence import dependent_interval as dependent_interval
+    from .dependence import long_run_ratio as long_run_ratio
+    from .dependence import long_run_t_interval as long_run_t_interval
+    from .dependence import multiplier_memory as multiplier_memory
+    from .dependence import residual_memory as residual_memory
     from .diagnostics import LogCheck as LogCheck
     from .diagnostics import check_log as check_log
     from .door import Propensity as Propensity
@@ -101,12 +156,21 @@ if TYPE_CHECKING:
     from .findings import Level as Level
     from .goodness import BehaviorPolicy as BehaviorPolicy
     from .goodness import goodness_of_fit as goodness_of_fit
+    from .guardrails import GuardedDecision as GuardedDecision
+    from .guardrails import Guardrail as Guardrail
+    from .guardrails import GuardrailDecision as GuardrailDecision
+    from .guardrails import guarded_test as guarded_test
+    from .guardrails import parse_guardrail as parse_guardrail
     from .loop import SpinSettings as SpinSettings
     from .loop import SpinState as SpinState
     from .loop import spin_step as spin_step
+    from .multiplicity import Multiplicity as Multiplicity
+    from .multiplicity import bonferroni as bonferroni
+    from .multiplicity import holm as holm
     from .performance import Forecast as Forecast
     from .performance import ForecastSettings as ForecastSettings
     from .performance import forecast_performance as forecast_performance
+    from .periods import estimate_period as estimate_period
     from .planning import ActionNeed as ActionNeed
     from .planning import Plan as Plan
     from .planning import plan as plan
@@ -120,18 +184,32 @@ if TYPE_CHECKING:
     from .policies import TabularPolicy as TabularPolicy
     from .policies import load_policy as load_policy
     from .policies import save_policy as save_policy
+    from .presets import multiscale_settings as multiscale_settings
     from .presets import paper_settings as paper_settings
     from .presets import stationary_settings as stationary_settings
+    from .records import Advantage as Advantage
     from .records import Decision as Decision
+    from .records import Scale as Scale
+    from .returns import ClippedRatios as ClippedRatios
+    from .returns import OverlapWeighted as OverlapWeighted
+    from .returns import control_variate_returns as control_variate_returns
+    from .returns import dr_returns as dr_returns
     from .returns import effective_sample_size as effective_sample_size
     from .returns import episode_ratios as episode_ratios
     from .returns import is_returns as is_returns
     from .returns import observed_returns as observed_returns
+    from .returns import overlap_weights as overlap_weights
     from .returns import pdis_returns as pdis_returns
+    from .returns import weighted_is_returns as weighted_is_returns
+    from .returns import weighted_pdis_returns as weighted_pdis_returns
     from .safety import safety_test as safety_test
+    from .scales import Scales as Scales
     from .support import ActionSupport as ActionSupport
     from .theory import lipschitz_bound as lipschitz_bound
     from .theory import lipschitz_constant as lipschitz_constant
+    from .value_models import LinearValues as LinearValues
+    from .value_models import RecentMeans as RecentMeans
+    from .value_models import ValueModel as ValueModel
     from .verdicts import Reason as Reason
     from .verdicts import Verdict as Verdict
 

@@ -19,15 +19,16 @@ from scipy import stats
 
 from .basis import TimeAxis
 from .bootstrap import Multipliers
-from .episodes import EpisodeLog, HeldOutEpisodes
+from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from .errors import SettingsError
 from .findings import summarise
 from .goodness import BehaviorPolicy, in_time_order
 from .performance import ForecastSettings, draw_multipliers
 from .policies import Policy
 from .precision import in_double
-from .safety import compare_policies
-from .trees import replace_at
+from .safety import Comparison, compare_policies
+from .trees import map_leaves, replace_at
+from .trend import TrendFit, fit_trend
 from .verdicts import MIN_EPISODES, Reason, Verdict
 
 Values = npt.NDArray[np.float64]
@@ -236,7 +237,7 @@ def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, ever
     if numbers.size == 0:
         return np.zeros(0)
     times = numbers[-1] - settings.lookahead - every * np.arange(dates)[::-1]
-    enough = max(MIN_EPISODES, 2 * settings.basis.size)
+    enough = max(MIN_EPISODES, 2 * settings.basis.size) * (1.5 if settings.needs_training else 1)
     return np.asarray(times[np.searchsorted(numbers, times, "right") >= enough], np.float64)
 
 
@@ -253,16 +254,17 @@ def _at_dates(
     numbers = jnp.asarray(log.episode_numbers)
 
     def at(time: Float[Array, ""]) -> _AtDate:
-        past = replace_at(lambda one: one.mask, log, log.mask & (numbers <= time)[:, None])
+        training, held_out = _parts(settings, log, numbers <= time)
         axis = TimeAxis(numbers[0] - 1, time + settings.lookahead)  # as log_axis has it
-        outcome = compare_policies(settings, *policies, HeldOutEpisodes(past), axis, multipliers)
+        outcome = compare_policies(
+            settings, *policies, held_out, axis, multipliers, training=training
+        )
         fits = (outcome.candidate, outcome.safe)
         intervals = (outcome.candidate_interval, outcome.safe_interval)
         after = (numbers > time) & (numbers <= time + settings.lookahead)
         following = jnp.sum(after)
-        gap = fits[0].residuals - fits[1].residuals
         window = jnp.maximum(RECENT, following)
-        noise = [_noise(r, numbers <= time, window) for r in (*(f.residuals for f in fits), gap)]
+        noise = [_noise(fit, window) for fit in (*fits, _difference(outcome))]
         share = jnp.where(following > 0, 1 / following, jnp.nan)
         realised = jnp.sum(jnp.where(after, returns, 0.0), axis=1) * share
         return _AtDate(
@@ -281,12 +283,35 @@ def _at_dates(
     return rows
 
 
-def _noise(
-    residuals: Float[Array, " n"], past: Bool[Array, " n"], window: Int[Array, ""]
-) -> Float[Array, ""]:
+def _parts(
+    settings: ForecastSettings, log: EpisodeLog, known: Bool[Array, " n"]
+) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
+    """What is known at a date; every third episode is for training, if the settings need some."""
+
+    def only(rows: Bool[Array, " n"]) -> EpisodeLog:
+        part: EpisodeLog = replace_at(lambda one: one.mask, log, log.mask & rows[:, None])
+        return part
+
+    if not settings.needs_training:
+        return None, HeldOutEpisodes(only(known))
+    third = jnp.arange(log.capacity) % 3 == 0
+    return TrainingEpisodes(only(known & third)), HeldOutEpisodes(only(known & ~third))
+
+
+def _difference(outcome: Comparison) -> TrendFit:
+    """The trend of candidate − safe."""
+    if outcome.paired is None:
+        return fit_trend(outcome.safe.design, outcome.candidate.returns - outcome.safe.returns)
+    found = outcome.paired.forecasts
+    fit: TrendFit = map_leaves(lambda leaf: leaf[found.choice.best], found.fits)
+    return fit
+
+
+def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
     """The mean square of the last residuals before the date: the noise level is taken to persist."""
+    past = fit.design.present
     last = past & (jnp.cumsum(past[::-1])[::-1] <= window)
-    return jnp.sum(jnp.where(last, residuals**2, 0.0)) / jnp.maximum(jnp.sum(last), 1)
+    return jnp.sum(jnp.where(last, fit.residuals**2, 0.0)) / jnp.maximum(jnp.sum(last), 1)
 
 
 def _describe(settings: ForecastSettings, times: Values, rows: _AtDate) -> Backtest:

@@ -89,10 +89,8 @@ class FourierBasis(Basis):
     period: float | Array
 
     def __check_init__(self) -> None:
-        if isinstance(self.period, int | float) and not self.period > 0:
-            raise SettingsError(
-                f"period is {self.period}", expected="a positive number of episodes"
-            )
+        if isinstance(self.period, int | float):
+            _check_period(self.period)
 
     @property
     def size(self) -> int:
@@ -120,12 +118,47 @@ class PolynomialBasis(Basis):
         return _chebyshev(2 * axis.normalise(times) - 1, self.size)
 
 
+class PeriodicBasis(Basis):
+    """A line and a season: 1, x, then cosines and sines of `harmonics` waves of the period.
+
+    The period is counted in episodes and may be traced: one program serves every period. A period
+    estimated from the returns that are then fitted is itself uncertain; no interval allows for that.
+    """
+
+    period: float | Array
+    harmonics: int = eqx.field(static=True, default=1)
+
+    def __check_init__(self) -> None:
+        if isinstance(self.period, int | float):
+            _check_period(self.period)
+        if not isinstance(self.harmonics, int) or not 1 <= self.harmonics <= MAX_ORDER:
+            raise SettingsError(
+                f"harmonics is {self.harmonics!r}", expected=f"an integer from 1 to {MAX_ORDER}"
+            )
+
+    @property
+    def size(self) -> int:
+        return 2 + 2 * self.harmonics
+
+    def design_matrix(self, times: Any, axis: TimeAxis) -> Float[Array, "n d"]:
+        x = axis.normalise(times)
+        cycles = (jnp.asarray(times) - axis.origin) / self.period
+        angles = 2 * jnp.pi * cycles[:, None] * jnp.arange(1, self.harmonics + 1)
+        line = jnp.stack([jnp.ones_like(x), x], axis=1)
+        return jnp.concatenate([line, jnp.cos(angles), jnp.sin(angles)], axis=1)
+
+
 def _chebyshev(x: Float[Array, " n"], count: int) -> Float[Array, "n count"]:
     """T₀(x) … T_{count−1}(x) by their recurrence."""
     columns = [jnp.ones_like(x), x]
     for _ in range(2, count):
         columns.append(2 * x * columns[-1] - columns[-2])
     return jnp.stack(columns[:count], axis=1)
+
+
+def _check_period(period: float) -> None:
+    if not period > 0:
+        raise SettingsError(f"period is {period}", expected="a positive number of episodes")
 
 
 def _checked_order(order: Any) -> int:

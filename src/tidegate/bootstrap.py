@@ -5,10 +5,12 @@ No draw is ever refitted. In the coordinates of `trend.py`, one row of multiplie
     variance*            = Σ a²ξ²σ² − 2 qᵀc + cᵀMc              q = Qᵀ(a²ξσ),  M = Qᵀdiag(a²)Q
 so all draws together are one product of the multipliers (B × n) with an n × 2d matrix. Multipliers
 are made from the key block by block, so memory grows with n and never with B·n.
+A weighted fit is the plain one of √ω·Y on √ω·Φ: there ξ stands for √ω·ξ, and a for a/√ω.
 """
 
 import abc
 import enum
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -26,11 +28,13 @@ from .trend import TrendFit
 
 BLOCK = 2048  # episodes per block; measured best of 256 to 2048 on two cores
 MAX_EXACT = 14
+CHUNK = 32  # episodes that a filter treats as one product
+REACH = 512  # how far back before its block a dependent multiplier remembers
 MAX_HELD = 2**22  # multipliers that a search keeps in memory rather than makes anew
 
 
 class Multipliers(eqx.Module):
-    """B rows of independent multipliers with mean 0 and variance 1.
+    """B independent rows of multipliers with mean 0 and variance 1.
 
     The multiplier of episode i in draw b depends on (key, b, i) alone, never on the log's capacity.
     """
@@ -47,6 +51,13 @@ class Multipliers(eqx.Module):
     @abc.abstractmethod
     def block(self, index: Any, width: int) -> Float[Array, "b w"]:
         """Multipliers of the first `width` episodes of a block."""
+
+    def sums(
+        self, index: Any, rows: Float[Array, "m w"], *, squared: bool = False
+    ) -> Float[Array, "b m"]:
+        """Σᵢ σᵢ · rowᵢ (or σᵢ²) over the first episodes of a block, for every draw and every row."""
+        values = self.block(index, rows.shape[1]).astype(rows.dtype)
+        return (values**2 if squared else values) @ rows.T
 
 
 class KeyedMultipliers(Multipliers):
@@ -96,6 +107,98 @@ class Webb(KeyedMultipliers):
         points = jnp.sqrt(jnp.array([0.5, 1.0, 1.5]))
         points = jnp.concatenate([-points, points])
         return points[self._words(index, BLOCK)[:, :width] % 6]
+
+
+class DependentWild(KeyedMultipliers):
+    """Multipliers that remember, for residuals with memory (Shao, 2010; Friedrich et al., 2020).
+
+    σᵢ = memory · σᵢ₋₁ + √(1 − memory²) · εᵢ with random signs ε, those of `Rademacher` for the same
+    key; memory 0 is `Rademacher`. Episodes are rows, in time order. The variance is exactly 1 and the
+    correlation of multipliers j rows apart is memoryʲ; across the border of a block it is too small
+    by at most memory^REACH, since a block starts its recursion REACH signs before its first episode.
+
+    Goes with `percentile_interval`: the variance of percentile-t knows nothing of dependence. The
+    bootstrap sees an autocovariance γⱼ as γⱼ · memoryʲ, so the multipliers must remember longer than
+    the noise, and even then the interval is too short: `dependent_interval` sees to both.
+    """
+
+    memory: float | Float[ArrayLike, ""] = 0.0
+
+    def __check_init__(self) -> None:
+        if isinstance(self.memory, int | float):
+            _check_memory(self.memory)
+
+    def block(self, index: Any, width: int) -> Float[Array, "b w"]:
+        loads = self._loads(width, jnp.result_type(float))
+        return remembered(loads * self._signs(index, width), self.memory)[:, REACH:]
+
+    def sums(
+        self, index: Any, rows: Float[Array, "m w"], *, squared: bool = False
+    ) -> Float[Array, "b m"]:
+        """The recursion, turned round, runs over the few rows: the draws stay plain signs.
+
+        So a vmap over memories shares the signs, and all draws are still one matrix product.
+        """
+        if squared:
+            return super().sums(index, rows, squared=True)
+        width = rows.shape[1]
+        ahead = remembered(jnp.pad(rows, ((0, 0), (REACH, 0))), self.memory, reverse=True)
+        signs = self._signs(index, width).astype(rows.dtype)
+        return signs @ (ahead * self._loads(width, rows.dtype)).T
+
+    def _signs(self, index: Any, width: int) -> Float[Array, "b reach+w"]:
+        """The signs of a block and the REACH ones before it."""
+        signs = Rademacher(self.key, self.draws)
+        before = jnp.asarray(index).astype(jnp.uint32) - 1  # the first block's wraps round
+        earlier = signs.block(before, BLOCK)[:, -REACH:]
+        return jnp.concatenate([earlier, signs.block(index, width)], axis=1)
+
+    def _loads(self, width: int, dtype: Any) -> Float[Array, " reach+w"]:
+        """What a sign adds: the first is the whole of its multiplier, so that all variances are 1."""
+        memory = jnp.asarray(self.memory, dtype)
+        return jnp.full(REACH + width, jnp.sqrt(1 - memory**2)).at[0].set(1)
+
+
+@functools.cache
+def dependent_wild(memory: float) -> type[DependentWild]:
+    """`DependentWild` with its memory set, for `ForecastSettings.multipliers`."""
+    _check_memory(memory)
+    chosen = float(memory)
+
+    class Remembering(DependentWild):
+        memory: float = chosen
+
+    Remembering.__name__ = f"DependentWild(memory={chosen!r})"
+    return Remembering
+
+
+def _check_memory(memory: float) -> None:
+    if not 0 <= memory < 1:
+        raise SettingsError(f"memory is {memory}", expected="a number from 0 to below 1")
+
+
+@full_products
+def remembered(
+    values: Float[Array, "*m n"], memory: Any, *, reverse: bool = False
+) -> Float[Array, "*m n"]:
+    """yᵢ = xᵢ + memory · yᵢ₋₁ along the last axis; reversed, yᵢ = xᵢ + memory · yᵢ₊₁.
+
+    Chunk by chunk as a product with the powers of the memory, then the same for the chunks' ends: no
+    loop over the episodes, on any device.
+    """
+    if reverse:
+        return remembered(values[..., ::-1], memory)[..., ::-1]
+    n, memory = values.shape[-1], jnp.asarray(memory, values.dtype)
+    width = min(n, CHUNK)
+    spare = [(0, 0)] * (values.ndim - 1) + [(0, -n % width)]
+    chunks = jnp.pad(values, spare).reshape(*values.shape[:-1], -1, width)
+    back = jnp.arange(width) - jnp.arange(width)[:, None]
+    sums = chunks @ jnp.where(back >= 0, memory ** jnp.maximum(back, 0), 0.0)
+    if n > width:
+        ends = remembered(sums[..., :-1, -1], memory**width)
+        carried = ends[..., None] * memory ** jnp.arange(1, width + 1)
+        sums = sums.at[..., 1:, :].add(carried)
+    return sums.reshape(*values.shape[:-1], -1)[..., :n]
 
 
 class GivenMultipliers(Multipliers):
@@ -161,9 +264,7 @@ def weighted_sums(
         slices = (
             jax.lax.dynamic_slice_in_dim(one, index * BLOCK, width, axis=-1) for one in episodes
         )
-        rows = make_rows(*slices)
-        values = multipliers.block(index, width).astype(rows.dtype)
-        return (values**2 if squared else values) @ rows.T
+        return multipliers.sums(index, make_rows(*slices), squared=squared)
 
     full, rest = divmod(n, BLOCK)
     if full == 0:
@@ -204,17 +305,18 @@ def pseudo_statistics(
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
     """forecast* − forecast and variance* for every draw."""
     q, d = fit.design.orthonormal, fit.design.horizon.size
-    squared_weights = fit.design.forecast_weights**2
+    residuals = fit.design.scaled(fit.residuals)
+    squared_weights = (fit.design.horizon @ q) ** 2
 
     def rows(q: Array, residuals: Array, squared_weights: Array) -> Array:
         signed = residuals * q
         return jnp.concatenate([signed, squared_weights * signed])
 
-    sums = weighted_sums(multipliers, rows, q, fit.residuals, squared_weights)
+    sums = weighted_sums(multipliers, rows, q, residuals, squared_weights)
     c, cross = sums[:, :d], sums[:, d:]
     leading = fit.variance
     if not multipliers.unit_square:
-        squares = squared_weights * fit.residuals**2
+        squares = squared_weights * residuals**2
         leading = weighted_sums(multipliers, lambda row: row[None], squares, squared=True)[:, 0]
     quadratic = jnp.sum((c @ ((squared_weights * q) @ q.T)) * c, axis=1)
     variance = leading - 2 * jnp.sum(cross * c, axis=1) + quadratic
@@ -233,7 +335,7 @@ def percentile_t_interval(
     """Algorithm 2: [forecast − t*_(1−tail) s, forecast − t*_(tail) s]."""
     low, high = tail_values(studentized_deviations(fit, multipliers), tail(alpha, side))
     spread = jnp.sqrt(fit.variance)
-    return _interval(side, lower=fit.point - spread * high, upper=fit.point - spread * low)
+    return one_sided(side, lower=fit.point - spread * high, upper=fit.point - spread * low)
 
 
 def percentile_interval(
@@ -241,7 +343,7 @@ def percentile_interval(
 ) -> ConfidenceInterval:
     """The quantiles of forecast* themselves: cheaper, less accurate (Efron and Tibshirani, 1994)."""
     low, high = tail_values(forecast_deviations(fit, multipliers), tail(alpha, side))
-    return _interval(side, lower=fit.point + low, upper=fit.point + high)
+    return one_sided(side, lower=fit.point + low, upper=fit.point + high)
 
 
 def tail(alpha: float, side: Side) -> float:
@@ -300,7 +402,8 @@ def tail_values(
     return jnp.where(broken, jnp.nan, low), jnp.where(broken, jnp.nan, high)
 
 
-def _interval(side: Side, *, lower: Array, upper: Array) -> ConfidenceInterval:
+def one_sided(side: Side, *, lower: Array, upper: Array) -> ConfidenceInterval:
+    """The interval with the sides that are wanted; the other is infinite."""
     infinite = jnp.full_like(lower, jnp.inf)
     return ConfidenceInterval(
         lower=-infinite if side is Side.UPPER else lower,

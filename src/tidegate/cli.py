@@ -94,7 +94,18 @@ class Study(enum.StrEnum):
     TABLE1 = "table1"
     FIGURE4 = "figure4"
     COVERAGE = "coverage"
+    BEYOND = "beyond"
     SWEEP = "sweep"
+
+
+class Part(enum.StrEnum):
+    """The parts of the study beyond the paper."""
+
+    RECOSYS = "recosys"
+    WORLDS = "worlds"
+    DIABETES = "diabetes"
+    COVERAGE = "coverage"
+    ALL = "all"
 
 
 @app.command()
@@ -112,6 +123,9 @@ def reproduce(
     speeds: Annotated[
         str, typer.Option(help="Speeds, separated by commas (coverage has none).")
     ] = "0,1,2,3",
+    part: Annotated[
+        Part, typer.Option(help="Which part of `beyond`: worlds of the paper, others, intervals.")
+    ] = Part.ALL,
     seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, gpu, or auto for what JAX finds.")] = "auto",
     engine: Annotated[str, typer.Option(help="local, or ray for a Ray cluster.")] = "local",
@@ -122,6 +136,7 @@ def reproduce(
 ) -> None:
     """Redo a study of the paper: rows (Parquet), table (Markdown), figures (SVG, PNG), manifest.
 
+    `beyond` goes on from there: three algorithms in worlds that drift otherwise, as tables.
     Interrupted and started again with the same --out, it goes on where it was. Exit code 130 after an
     interruption, 2 for bad usage.
     """
@@ -138,6 +153,8 @@ def reproduce(
             }  # fmt: skip
             if study is Study.COVERAGE:
                 table = commands.reproduce_coverage(folder, **common)
+            elif study is Study.BEYOND:
+                table = commands.reproduce_beyond(chosen, folder, part.value, **common)
             elif study is Study.SWEEP:
                 if definition is None:
                     raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")

@@ -12,7 +12,15 @@ from typing import Annotated, Any
 
 import typer
 
-from .workflows.flags import SPECS, ForecastFlags, LogFlags, OutputFlags, SearchFlags, spread
+from .workflows.flags import (
+    SPECS,
+    ForecastFlags,
+    GuardrailFlags,
+    LogFlags,
+    OutputFlags,
+    SearchFlags,
+    spread,
+)
 
 REPORT_DATES = 20
 
@@ -135,6 +143,7 @@ def evaluate(
 def gate(
     log: LogFlags,
     forecast: ForecastFlags,
+    watched: GuardrailFlags,
     output: OutputFlags,
     candidate: Candidate,
     safe: Safe = "behavior",
@@ -144,7 +153,7 @@ def gate(
         Path, typer.Option("--record", help="Where the decision record goes.")
     ] = Path("decision.json"),
 ) -> None:
-    """DEPLOY or KEEP: will the candidate beat the safe policy over the next episodes?
+    """DEPLOY or KEEP: will the candidate beat the safe policy, and break no guardrail?
 
     Exit code 0 for DEPLOY, 1 for KEEP, 2 for bad usage or an unfit log. The decision record can be
     replayed by `tidegate verify`.
@@ -158,6 +167,8 @@ def gate(
             safe=safe,
             settings=forecast.settings(),
             training=training,
+            guardrails=watched.guardrails(),
+            multiplicity=watched.multiplicity,
             dates=_dates(dates, output),
             seed=forecast.seed,
             stage=stage,
@@ -172,6 +183,7 @@ def improve(
     log: LogFlags,
     forecast: ForecastFlags,
     search: SearchFlags,
+    watched: GuardrailFlags,
     output: OutputFlags,
     out: Annotated[Path, typer.Option("--out", help="Where the policy goes, as JSON.")],
     safe: Safe = "behavior",
@@ -190,6 +202,8 @@ def improve(
             safe=safe,
             settings=forecast.settings(),
             search=search.choices(),
+            guardrails=watched.guardrails(),
+            multiplicity=watched.multiplicity,
             dates=_dates(dates, output),
             seed=forecast.seed,
             stage=stage,

@@ -23,6 +23,7 @@ from .findings import Finding, Level, found, level_of, summarise, undetermined
 from .goodness import (
     DRAWS,
     FittedLog,
+    fit_leading_scale,
     fit_log,
     richer_columns,
     trend_findings,
@@ -102,7 +103,7 @@ def check_log(
             *overlap,
             *support,
             _drift(fitted, seed),
-            *trend_findings(fitted, seed),
+            *trend_findings(fit_leading_scale(fitted), seed),
         ),
         actions=actions,
     )

@@ -45,6 +45,7 @@ def check_arrays(
     states: Any,
     recorded: Mapping[str, Any],
     num_actions: int | None,
+    outcomes: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Arrays of shape (episodes, steps) -> the fields of an `EpisodeLog`."""
     rewards = _two_dimensional("rewards", _numbers("rewards", rewards))
@@ -67,6 +68,12 @@ def check_arrays(
             )
         return array
 
+    def one_number(name: str, values: Any) -> Values:
+        array = same_shape(name, values)
+        if array.ndim > 2:
+            raise LogError(f"{name} has shape {array.shape}", expected="one number per step")
+        return array
+
     return _fields(
         numbers=numbers,
         mask=filled,
@@ -75,6 +82,7 @@ def check_arrays(
         behavior=same_shape("behavior", behavior),
         states=None if states is None else same_shape("states", states),
         recorded={name: same_shape(f"recorded['{name}']", v) for name, v in recorded.items()},
+        outcomes={name: one_number(f"outcomes['{name}']", v) for name, v in outcomes.items()},
         propensity=propensity,
         num_actions=num_actions,
         where=where,
@@ -93,6 +101,7 @@ def check_frame(
     propensity: Propensity,
     num_actions: int | None,
     action_set: Sequence[Any] | None,
+    outcomes: Mapping[str, str],
     place: Place = row_place,
 ) -> dict[str, Any]:
     """One row per step, sorted by episode and step -> the fields of an `EpisodeLog`.
@@ -133,6 +142,7 @@ def check_frame(
         behavior=column(behavior),
         states=column(states) if states else None,
         recorded={name: column(source) for name, source in recorded.items()},
+        outcomes={name: column(source) for name, source in outcomes.items()},
         propensity=propensity,
         num_actions=num_actions,
         where=lambda index: place(int(starts[index[0]]) + index[1]),
@@ -148,11 +158,14 @@ def _fields(
     behavior: Values,
     states: Values | None,
     recorded: dict[str, Values],
+    outcomes: dict[str, Values],
     propensity: Propensity,
     num_actions: int | None,
     where: Where,
 ) -> dict[str, Any]:
     check_finite(rewards, mask, "reward", where)
+    for name, values in outcomes.items():
+        check_finite(values, mask, f"outcome '{name}'", where)
     check_finite(actions, mask, "action", where)
     if states is not None:
         check_finite(states, mask, "state", where)
@@ -174,6 +187,9 @@ def _fields(
                 values, mask, propensity, f"policy '{name}'", where, zero_allowed=True
             )
             for name, values in recorded.items()
+        },
+        "outcomes": {
+            name: _blank(values.astype(np.float64), mask) for name, values in outcomes.items()
         },
         "num_actions": None if continuous else num_actions,
     }

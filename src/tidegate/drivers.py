@@ -83,6 +83,8 @@ class LiveLoop:
             state_axis(self.settings, self.state),
             outcome,
             self.seed,
+            training=self.state.training,
+            level=self._level(),
         )
 
     @in_double
@@ -137,6 +139,12 @@ class LiveLoop:
             int(self.state.num_held_out) + window.capacity - train,
         ), window
 
+    def _level(self) -> float | None:
+        """What the last test was allowed to use."""
+        if self.settings.spending is None or self.state is None:
+            return None
+        return float(self.settings.spending.level(self.state.num_tests))
+
     def _next_key(self) -> PRNGKeyArray:
         key = jax.random.fold_in(jax.random.key(self.seed), self.windows)
         self.windows += 1
@@ -159,14 +167,16 @@ class World(Protocol):
 
 
 class History(eqx.Module):
-    """One row per window: who ran, what it was truly worth, and what the test then said."""
+    """One row per window: who ran, what it was truly worth, and what the test then said.
+
+    `lower` is the test's lower bound of the candidate's advantage.
+    """
 
     deployed: Bool[Array, " w"]
     performance: Float[Array, " w"]
     safe_performance: Float[Array, " w"]
     reason: Int[Array, " w"]
-    candidate_lower: Float[Array, " w"]
-    safe_upper: Float[Array, " w"]
+    lower: Float[Array, " w"]
 
     @property
     def improvement_over_safe(self) -> Float[Array, ""]:
@@ -237,8 +247,7 @@ def _turn(
         performance=jnp.mean(world.performance(policy, numbers)),
         safe_performance=jnp.mean(world.performance(world.safe_policy, numbers)),
         reason=outcome.reason,
-        candidate_lower=outcome.candidate_interval.lower,
-        safe_upper=outcome.safe_interval.upper,
+        lower=outcome.lower,
     )
 
 

@@ -23,7 +23,11 @@ ArrayLike: TypeAlias = Array | np.ndarray[Any, Any]
 
 
 class EpisodeLog(eqx.Module):
-    """Logged episodes, padded to one length; build it with `from_arrays` or `from_frame`."""
+    """Logged episodes, padded to one length; build it with `from_arrays` or `from_frame`.
+
+    `outcomes` are further quantities that were measured at each step beside the reward, by name: what
+    a guardrail watches. Returns and forecasts are of `rewards` alone; see `with_outcome`.
+    """
 
     episode_numbers: Float[ArrayLike, " n"]
     actions: Shaped[ArrayLike, "n t ..."]
@@ -32,6 +36,7 @@ class EpisodeLog(eqx.Module):
     mask: Bool[ArrayLike, "n t"]
     states: Shaped[ArrayLike, "n t ..."] | None = None
     recorded: dict[str, Float[ArrayLike, "n t"]] = eqx.field(default_factory=dict)
+    outcomes: dict[str, Float[ArrayLike, "n t"]] = eqx.field(default_factory=dict)
     num_actions: int | None = eqx.field(static=True, default=None)
 
     @classmethod
@@ -46,16 +51,18 @@ class EpisodeLog(eqx.Module):
         mask: Any = None,
         states: Any = None,
         recorded: Mapping[str, Any] | None = None,
+        outcomes: Mapping[str, Any] | None = None,
         num_actions: int | None = None,
     ) -> Self:
         """Build from arrays of shape (episodes, steps); one-step episodes may be of shape (episodes,).
 
         `behavior` and each entry of `recorded` hold, for the logged action, what `propensity` says.
+        Each entry of `outcomes` is shaped as the rewards are.
         """
         return cls(
             **check_arrays(
                 actions, rewards, behavior, propensity, episode_numbers, mask, states,
-                recorded or {}, num_actions,
+                recorded or {}, num_actions, outcomes or {},
             )
         )  # fmt: skip
 
@@ -71,6 +78,7 @@ class EpisodeLog(eqx.Module):
         reward: str = "reward",
         states: str | Sequence[str] = (),
         recorded: Mapping[str, str] | None = None,
+        outcomes: Mapping[str, str] | None = None,
         propensity: Propensity = Propensity.PROBABILITY,
         num_actions: int | None = None,
         action_set: Sequence[Any] | None = None,
@@ -78,12 +86,13 @@ class EpisodeLog(eqx.Module):
         """Build from a pandas or polars frame with one row per step, sorted by episode and step.
 
         One-step logs need no `step` column. `recorded` maps a policy's name to the column with its
-        probability of the logged action. `action_set` lists the labels when actions are not integers.
+        probability of the logged action, `outcomes` an outcome's name to its column. `action_set`
+        lists the labels when actions are not integers.
         """
         return cls(
             **check_frame(
                 frame, episode, step, action, behavior, reward, states, recorded or {}, propensity,
-                num_actions, action_set,
+                num_actions, action_set, outcomes or {},
             )
         )  # fmt: skip
 
@@ -110,6 +119,19 @@ class EpisodeLog(eqx.Module):
     def take(self, rows: Any) -> "EpisodeLog":
         """The episodes in these rows."""
         return map_leaves(lambda leaf: leaf[rows], self)
+
+    def with_outcome(self, name: str, sign: float = 1.0) -> "EpisodeLog":
+        """The log whose rewards are sign × this outcome: all that is said of rewards is said of it.
+
+        The new log has no outcomes. With sign −1, more is better where the outcome is a harm.
+        """
+        if name not in self.outcomes:
+            raise LogError(
+                f"the log has no outcome '{name}'.",
+                expected=f"one of {sorted(self.outcomes)}",
+                remedy=f"Pass outcomes={{'{name}': …}} when you build the log.",
+            )
+        return dataclasses.replace(self, rewards=sign * self.outcomes[name], outcomes={})
 
     def digest(self) -> str:
         """SHA-256 of the episodes, the same whatever the capacity."""
@@ -222,11 +244,13 @@ def pad_steps(log: EpisodeLog, num_steps: int) -> EpisodeLog:
 
 def conform(window: EpisodeLog, log: EpisodeLog) -> EpisodeLog:
     """The window with the log's number of steps and actions, or an error that names the difference."""
-    for name in ("states", "recorded", "num_actions"):
+    for name in ("states", "recorded", "outcomes", "num_actions"):
         mine, theirs = getattr(window, name), getattr(log, name)
-        if (mine is None) != (theirs is None) or (name == "recorded" and set(mine) != set(theirs)):
+        named = isinstance(theirs, dict)
+        if (mine is None) != (theirs is None) or (named and set(mine) != set(theirs)):
             raise LogError(
                 f"the window's {name} are unlike those of earlier windows.",
+                expected=f"{sorted(theirs)}" if named else "",
                 remedy="Build every window in the same way.",
             )
     if window.num_actions is not None and log.num_actions is not None:

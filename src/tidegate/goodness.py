@@ -20,9 +20,17 @@ from .bootstrap import Rademacher
 from .episodes import EpisodeLog
 from .errors import PolicyError
 from .findings import Finding, Level, found, level_of, undetermined
-from .performance import ForecastSettings, design_for, log_axis, policy_trend
+from .performance import (
+    ForecastSettings,
+    design_for,
+    log_axis,
+    policy_trend,
+    series_of,
+    training_returns,
+)
 from .policies import Policy
 from .precision import in_double
+from .scales import LINE, Scales, leading_scale
 from .trend import TrendFit
 from .trend_tests import autocorrelation_test, jump_test, score_test
 from .verdicts import MIN_EPISODES
@@ -87,6 +95,28 @@ def fit_log(
     return FittedLog(log, policy, settings, axis, fit, np.asarray(weights), _doubt(fit))
 
 
+def fit_leading_scale(fitted: FittedLog) -> FittedLog:
+    """The same at the time scale that leads: the episodes of that span, and a line through them."""
+    settings, axis = fitted.settings, fitted.axis
+    if settings.scales is None or fitted.log.capacity == 0:
+        return fitted
+    first = float(_leading_start(settings, fitted.policy, fitted.log, axis))
+    recent = fitted.log.take(np.flatnonzero(np.asarray(fitted.log.episode_numbers) > first))
+    line = dataclasses.replace(settings, basis=LINE, paired=False, scales=None, value_model=None)
+    last = float(axis.horizon) - settings.lookahead
+    return fit_log(recent, line, fitted.policy, (first + 1, last))
+
+
+@eqx.filter_jit
+def _leading_start(
+    settings: ForecastSettings, policy: Policy, log: EpisodeLog, axis: TimeAxis
+) -> Float[Array, ""]:
+    """The time after which the leading scale begins."""
+    series = series_of(log, training_returns(settings, log, policy)[0])
+    spans, _, choice = leading_scale(settings.scales or Scales(), series, axis, settings.lookahead)
+    return jnp.asarray(axis.horizon) - settings.lookahead - spans[choice.best]
+
+
 def in_time_order(log: EpisodeLog) -> EpisodeLog:
     """The episodes without spare rows, sorted by their numbers."""
     rows = np.flatnonzero(np.asarray(log.present))
@@ -130,9 +160,10 @@ def goodness_of_fit(
 ) -> tuple[Finding, ...]:
     """Test the trend model for a policy (by default: for what was observed) on this log.
 
-    `span` is the first and the last episode number of the whole log, if this is a part of it.
+    `span` is the first and the last episode number of the whole log, if this is a part of it. With
+    scales, it is the line of the leading one that is tested, on the episodes that it spans.
     """
-    return trend_findings(fit_log(log, settings, policy, span), seed)
+    return trend_findings(fit_leading_scale(fit_log(log, settings, policy, span)), seed)
 
 
 def trend_findings(fitted: FittedLog, seed: int) -> tuple[Finding, ...]:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from .basis import TimeAxis
+from .budget import Spending
 from .candidate import SearchSettings, SearchState, begin_search, continue_search
 from .episodes import (
     EpisodeLog,
@@ -34,7 +35,8 @@ class SpinSettings(eqx.Module):
 
     `warm_start` goes on from the previous candidate with Adam's moments, as the authors' scripts do;
     otherwise each search starts from the safe policy. `test_candidates=False` deploys every candidate
-    untested: an ablation, never a product.
+    untested: an ablation, never a product. `spending` says how much of α each test may use, so that the
+    chance of any wrong deployment stays below it; without, every test uses all of α.
     """
 
     forecast: ForecastSettings
@@ -42,8 +44,13 @@ class SpinSettings(eqx.Module):
     train_fraction: float = eqx.field(static=True, default=0.5)
     warm_start: bool = eqx.field(static=True, default=True)
     test_candidates: bool = eqx.field(static=True, default=True)
+    spending: Spending | None = None
 
     def __check_init__(self) -> None:
+        if self.spending is not None and not self.forecast.paired:
+            raise SettingsError(
+                "an error budget needs a test with a level of its own", expected="paired=True"
+            )
         if self.forecast.exact:
             raise SettingsError(
                 "a loop cannot enumerate all sign vectors of a growing log",
@@ -61,6 +68,7 @@ class SpinState(eqx.Module):
     first_episode: Float[Array, ""]
     last_episode: Float[Array, ""]
     overflowed: Bool[Array, ""]
+    num_tests: Int[Array, ""]
     safe_policy: ParametricPolicy
     search: SearchState
     deployed: Bool[Array, ""]
@@ -89,6 +97,7 @@ def initial_state(
         first_episode=jnp.full((), jnp.inf, float),
         last_episode=jnp.full((), -jnp.inf, float),
         overflowed=jnp.zeros((), bool),
+        num_tests=jnp.zeros((), int),
         safe_policy=safe_policy,
         search=begin_search(settings.search, safe_policy),
         deployed=jnp.zeros((), bool),
@@ -150,6 +159,7 @@ def spin_step(
         state.training,
         axis,
         forecast.multipliers(search_key, settings.search.draws),
+        state.safe_policy,
     )
     outcome = compare_policies(
         forecast,
@@ -158,10 +168,15 @@ def spin_step(
         state.held_out,
         axis,
         forecast.multipliers(test_key, forecast.draws),
+        training=state.training,
+        level=None if settings.spending is None else settings.spending.level(state.num_tests + 1),
         log_full=state.overflowed,
     )
     deployed = outcome.deploys if settings.test_candidates else jnp.ones((), bool)
-    return replace_at(lambda s: (s.search, s.deployed), state, (found, deployed)), outcome
+    state = replace_at(
+        lambda s: (s.search, s.deployed, s.num_tests), state, (found, deployed, state.num_tests + 1)
+    )
+    return state, outcome
 
 
 def state_axis(settings: SpinSettings, state: SpinState) -> TimeAxis:

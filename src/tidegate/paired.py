@@ -66,7 +66,9 @@ def paired_test(
             settings.scales, series, past, axis, settings.lookahead, multipliers
         )
     points, choice = forecasts.fits.point, forecasts.choice
-    p_values = jax.vmap(tail_probability)((points + margin) / forecasts.errors, forecasts.draws)
+    p_values = jax.vmap(tail_probability)(
+        (points + margin) / forecasts.errors, forecasts.draws, forecasts.freedom
+    )
     return PairedTest(
         point=points[choice.best],
         lower=smallest(lower_bounds(forecasts, level), choice.needed),

@@ -217,7 +217,15 @@ def bounded_forecast(
     if settings.scales is None:
         fit = fit_trend(_design(settings, series.times, series.present, axis), series.returns)
         return fit, settings.interval(fit, multipliers, settings.alpha, side)
-    found = forecast_scales(settings.scales, series, past, axis, settings.lookahead, multipliers)
+    found = forecast_scales(
+        settings.scales,
+        series,
+        past,
+        axis,
+        settings.lookahead,
+        multipliers,
+        caution=settings.scales.caution,
+    )
     needed, best, level = found.choice.needed, found.choice.best, tail(settings.alpha, side)
     lower, upper = (
         smallest(lower_bounds(found, level), needed),

@@ -1,8 +1,9 @@
 """About how many more episodes until this candidate could pass, and which actions lack data.
 
-The gate opens when the estimated advantage exceeds the two half-widths. These shrink with √Σa², where a
-are the forecast weights of a longer log; estimated advantage, noise level and action mix are taken to
-persist. A rough answer to "is it worth waiting?", never evidence.
+The gate opens when the estimated advantage exceeds the half-widths. These shrink with √Σa², where a are
+the forecast weights of a longer log; estimated advantage, noise level and action mix are taken to
+persist. Where the world moves within a shorter time than the log spans, a longer log does not help, but
+more episodes in the same time may. A rough answer to "is it worth waiting?", never evidence.
 """
 
 import dataclasses
@@ -25,6 +26,7 @@ from .policies import Policy
 from .precision import in_double
 from .returns import log_ratios
 from .safety import Comparison, compare_policies
+from .scales import LINE
 from .support import ActionSupport, action_support
 from .trend import fit_trend, trend_design
 from .verdicts import MIN_EPISODES, Reason
@@ -66,6 +68,8 @@ class Plan:
 
     `more_episodes` gives even odds if the estimated advantage is the true one, `likely_episodes` odds of
     4 to 1. `episode_range` repeats `more_episodes` for an advantage one standard error larger and smaller.
+    `more_traffic` is how many times as many episodes in the same time would give even odds, where the
+    time scale that leads is shorter than the log.
     """
 
     reason: Reason
@@ -76,6 +80,7 @@ class Plan:
     more_episodes: Episodes
     likely_episodes: Episodes
     episode_range: tuple[Episodes, Episodes]
+    more_traffic: float | None
     actions: ActionNeed | None
     sentence: str
 
@@ -111,9 +116,8 @@ def plan(
         log = grow(log, 1)
     safe = BehaviorPolicy() if safe is None else safe
     multipliers = draw_multipliers(settings, log, seed)
-    held_out = HeldOutEpisodes(log)
     outcome = eqx.filter_jit(compare_policies)(
-        settings, candidate, safe, held_out, axis, multipliers
+        settings, candidate, safe, HeldOutEpisodes(log), axis, multipliers
     )
     return _plan(settings, log, axis, outcome, _action_need(candidate, log, outcome))
 
@@ -133,7 +137,7 @@ def _plan(
     bounds: tuple[Episodes, Episodes] = (None, None)
     if reason is Reason.BETTER:
         more, likely, bounds = 0, 0, (0, 0)
-    elif reason is Reason.NOT_BETTER and finite:
+    elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome):
         shrinkage = _shrinkage(settings, log, axis)
 
         def needed(gain: float, margin: float = 0.0) -> Episodes:
@@ -141,6 +145,7 @@ def _plan(
 
         more, likely = needed(advantage), needed(advantage, LIKELY_Z)
         bounds = needed(advantage + error), needed(advantage - error)
+    traffic = _more_traffic(outcome, advantage, widths) if finite else None
     return Plan(
         reason=reason,
         num_episodes=n,
@@ -150,14 +155,23 @@ def _plan(
         more_episodes=more,
         likely_episodes=likely,
         episode_range=bounds,
+        more_traffic=traffic,
         actions=actions,
-        sentence=_sentence(settings, reason, n, advantage, more, bounds),
+        sentence=_scale_sentence(outcome, reason, advantage, traffic)
+        or _sentence(settings, reason, n, advantage, more, bounds),
     )
 
 
 def _advantage(outcome: Comparison) -> tuple[float, float, float]:
     """The forecast advantage, its standard error (on shared episodes), and the half-widths' sum."""
     candidate, safe = outcome.candidate, outcome.safe
+    if outcome.paired is not None:
+        test, best = outcome.paired, outcome.paired.forecasts.choice.best
+        return (
+            float(test.point),
+            float(test.forecasts.errors[best]),
+            float(test.point - test.lower),
+        )
     paired = fit_trend(candidate.design, candidate.returns - safe.returns)
     widths = (
         candidate.point
@@ -166,6 +180,41 @@ def _advantage(outcome: Comparison) -> tuple[float, float, float]:
         - safe.point
     )
     return float(paired.point), math.sqrt(max(float(paired.variance), 0.0)), float(widths)
+
+
+def _leads_whole(outcome: Comparison) -> bool:
+    """Whether the whole log forecasts best, so that a longer one forecasts better."""
+    return outcome.paired is None or int(outcome.paired.forecasts.choice.best) == 0
+
+
+def _more_traffic(outcome: Comparison, advantage: float, widths: float) -> float | None:
+    """How many times as many episodes in the same time: noise shrinks with them, bias does not."""
+    if _leads_whole(outcome) or outcome.paired is None or not 0 < advantage <= widths:
+        return None
+    found = outcome.paired.forecasts
+    best = int(found.choice.best)
+    bias, error = float(found.biases[best]), float(found.errors[best])
+    allowed = (advantage * error / widths) ** 2 - bias**2  # what noise may be left
+    return (error**2 - bias**2) / allowed if allowed > 0 else None
+
+
+def _scale_sentence(
+    outcome: Comparison, reason: Reason, advantage: float, traffic: float | None
+) -> str:
+    """What would help where the world moves within a shorter time than the log spans."""
+    if reason is Reason.NOT_FORECASTABLE:
+        return f"More episodes alone will not help: {reason.sentence}"
+    if reason is not Reason.NOT_BETTER or _leads_whole(outcome) or not advantage > 0:
+        return ""
+    assert outcome.paired is not None
+    found = outcome.paired.forecasts
+    span = float(found.spans[int(found.choice.best)])
+    start = f"The world moves within about {span:.3g}, so that older episodes help little. "
+    if traffic is None:
+        return start + "Shorten the lookahead, or wait until it moves more slowly."
+    return (
+        start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
+    )
 
 
 @eqx.filter_jit
@@ -181,7 +230,8 @@ def _squared_weights(
         axis = TimeAxis(first - 1, first + span + settings.lookahead)
         future = axis.horizon + jnp.arange(1 - settings.lookahead, 1)
         times = first + span * positions
-        design = trend_design(settings.basis, times, jnp.ones(GRID, bool), future, axis)
+        basis = settings.basis if settings.scales is None else LINE
+        design = trend_design(basis, times, jnp.ones(GRID, bool), future, axis)
         return jnp.sum(design.forecast_weights**2) * GRID
 
     squares: Array = jax.lax.map(one, span)

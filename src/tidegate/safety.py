@@ -164,6 +164,7 @@ def _paired_comparison(
         ),
         Reason.NO_VARIATION: ~jnp.all(jnp.where(choice.needed, varies, True)),
         Reason.NOT_FINITE: ~(jnp.isfinite(test.point) & jnp.isfinite(test.p_value)),
+        Reason.BUDGET_SPENT: ~(jnp.asarray(level) > 0),
         Reason.NOT_FORECASTABLE: ~choice.forecastable,
         Reason.NOT_BETTER: ~(test.p_value <= level),
         Reason.SCALES_DISAGREE: ~test.agree,

@@ -25,16 +25,22 @@ from .trend import TrendDesign, TrendFit, fit_trend, trend_design
 
 REACH = 0.125  # how far a backtest looks ahead, as a part of the scale: the noise of less hides the bias
 MIN_DATES = 3
-TAIL_SHARE = 0.02  # draws beyond which the tail is taken to be that of a normal distribution
+TAIL_SHARE = 0.02  # draws beyond which the tail is taken to be Student's
 LINE = PolynomialBasis(1)
 
 
 class Scales(eqx.Module):
-    """How scales are tried: `smallest` episodes at the shortest, `origins` dates in the past."""
+    """How scales are tried: `smallest` episodes at the shortest, `origins` dates in the past.
+
+    `tolerance` says which scales are credible beside the best one. A few dates tell a bias only roughly:
+    for an interval, `caution` times its own standard error is added to its square. A test goes without:
+    it asks several scales, and the best of a policy's mistakes is to wait (docs/multiscale.md).
+    """
 
     smallest: int = eqx.field(static=True, default=12)
     origins: int = eqx.field(static=True, default=24)
     tolerance: float = eqx.field(static=True, default=4.0)
+    caution: float = eqx.field(static=True, default=1.5)
 
     def __check_init__(self) -> None:
         if self.smallest < 4 or self.origins < MIN_DATES or not self.tolerance >= 1:
@@ -55,11 +61,13 @@ class Scales(eqx.Module):
 class Calibration(eqx.Module):
     """What the training episodes say of each scale.
 
+    `variance` is that of its forecast from them, per episode that it uses: the test has more or fewer.
     `bias` is the root mean square of its past forecast errors beyond noise, `swing` that of what it had
     to forecast. The longest scales have no past of their own (`tried` is False): they get the largest
     bias of the others, since a longer line through a moving world is no better than a shorter one.
     """
 
+    variance: Float[Array, " j"]
     bias: Float[Array, " j"]
     swing: Float[Array, " j"]
     tried: Bool[Array, " j"]
@@ -85,7 +93,8 @@ class Series(eqx.Module):
 class ScaleForecasts(eqx.Module):
     """The forecast of a series at each scale; `errors` are standard errors with the bias in them.
 
-    `draws` are the bootstrap's t-statistics, sorted; NaN if one of them is.
+    `draws` are the bootstrap's t-statistics, sorted; NaN if one of them is. `freedom` is on how many
+    episodes the variance rests.
     """
 
     spans: Float[Array, " j"]
@@ -94,6 +103,7 @@ class ScaleForecasts(eqx.Module):
     biases: Float[Array, " j"]
     errors: Float[Array, " j"]
     draws: Float[Array, "j b"]
+    freedom: Float[Array, " j"]
     choice: ScaleChoice
 
 
@@ -104,9 +114,11 @@ def forecast_scales(
     axis: TimeAxis,
     lookahead: int,
     multipliers: Multipliers,
+    *,
+    caution: float = 0.0,
 ) -> ScaleForecasts:
     """Forecast `series` at every scale, each with the bias that it shows on `past`."""
-    spans, fits, bias, choice = _tried(scales, series, past, axis, lookahead)
+    spans, fits, bias, choice = _tried(scales, series, past, axis, lookahead, caution)
     counts = jnp.sum(fits.design.present, axis=1)
     return scale_forecasts(spans, counts, fits, bias, choice, multipliers)
 
@@ -120,14 +132,18 @@ def leading_scale(
 
 
 def _tried(
-    scales: Scales, series: Series, past: Series, axis: TimeAxis, lookahead: int
+    scales: Scales,
+    series: Series,
+    past: Series,
+    axis: TimeAxis,
+    lookahead: int,
+    caution: float = 0.0,
 ) -> tuple[Float[Array, " j"], TrendFit, Float[Array, " j"], ScaleChoice]:
     spans = scales.spans(axis, lookahead, scales.levels(series.returns.size))
-    calibration = calibrate(scales, past, spans, axis, lookahead)
+    calibration = calibrate(scales, past, spans, axis, lookahead, caution)
     designs = scale_designs(spans, series.times, series.present, axis, lookahead)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
-    counts = jnp.sum(designs.present, axis=1)
-    choice = choose_scales(scales, fits.variance, counts, calibration)
+    choice = choose_scales(scales, jnp.sum(designs.present, axis=1), calibration)
     return spans, fits, calibration.bias, choice
 
 
@@ -143,7 +159,8 @@ def scale_forecasts(
     draws = jnp.sort(jax.vmap(studentized_deviations, (0, None))(fits, multipliers))
     draws = jnp.where(jnp.any(jnp.isnan(draws), axis=1, keepdims=True), jnp.nan, draws)
     errors = jnp.sqrt(fits.variance + biases**2)
-    return ScaleForecasts(spans, counts, fits, biases, errors, draws, choice)
+    freedom = jax.vmap(effective_freedom)(fits)
+    return ScaleForecasts(spans, counts, fits, biases, errors, draws, freedom, choice)
 
 
 def scale_designs(
@@ -163,7 +180,12 @@ def scale_designs(
 
 @full_products
 def calibrate(
-    scales: Scales, past: Series, spans: Float[Array, " j"], axis: TimeAxis, lookahead: int
+    scales: Scales,
+    past: Series,
+    spans: Float[Array, " j"],
+    axis: TimeAxis,
+    lookahead: int,
+    caution: float = 0.0,
 ) -> Calibration:
     """Forecast from dates in the past, and compare with what came next."""
     last, times, present = (
@@ -185,13 +207,19 @@ def calibrate(
         fair = tried.fair & (dates + reach <= last) & (dates - span >= axis.origin)
         count = jnp.maximum(jnp.sum(fair), 1)
         unexplained = jnp.where(fair, tried.error**2 - tried.noise, 0.0)
+        excess = jnp.sum(unexplained) / count
+        spread = jnp.sqrt(jnp.sum(jnp.where(fair, (unexplained - excess) ** 2, 0.0))) / count
         middle = jnp.sum(jnp.where(fair, tried.realised, 0.0)) / count
         moved = jnp.where(fair, (tried.realised - middle) ** 2 - tried.realised_noise, 0.0)
-        return jnp.sum(unexplained) / count, jnp.sum(moved) / count, jnp.sum(fair) >= MIN_DATES
+        excess += caution * spread
+        return excess, jnp.sum(moved) / count, jnp.sum(fair) >= MIN_DATES
 
     squares, moves, tried = jax.lax.map(at_scale, spans)
     bias, swing = (jnp.sqrt(jnp.maximum(one, 0.0)) * tried for one in (squares, moves))
-    return Calibration(jnp.where(tried, bias, jnp.max(bias)), swing, tried)
+    designs = scale_designs(spans, times, present, axis, lookahead)
+    variance = jax.vmap(fit_trend, (0, None))(designs, returns).variance
+    counts = jnp.sum(designs.present, axis=1)
+    return Calibration(variance * counts, jnp.where(tried, bias, jnp.max(bias)), swing, tried)
 
 
 class _PastForecast(eqx.Module):
@@ -237,17 +265,17 @@ def _past_forecast(
 
 
 def choose_scales(
-    scales: Scales,
-    variances: Float[Array, " j"],
-    counts: Int[Array, " j"],
-    calibration: Calibration,
+    scales: Scales, counts: Int[Array, " j"], calibration: Calibration
 ) -> ScaleChoice:
     """The scale with the smallest error leads; shorter ones within `tolerance` must agree.
 
-    A scale without a past of its own is believed only as the longest. No scale can be forecast if all
-    have errors beyond noise that are as large as the movement they should have forecast.
+    Of the tested episodes only the number counts: a scale that led because its test looked good would
+    make a good test look better. A scale without a past of its own is believed only as the longest. No
+    scale can be forecast if all have errors beyond noise that are as large as the movement they should
+    have forecast.
     """
-    order = jnp.arange(variances.size)
+    order = jnp.arange(counts.size)
+    variances = calibration.variance / jnp.maximum(counts, 1)
     filled = counts >= scales.smallest
     usable = filled & (calibration.tried | (order == 0))
     squared = jnp.where(usable, variances + calibration.bias**2, jnp.inf)
@@ -263,39 +291,64 @@ def choose_scales(
     )
 
 
-def tail_probability(statistic: Float[Array, ""], draws: Float[Array, " b"]) -> Float[Array, ""]:
-    """P(draw ≥ statistic) from sorted draws; beyond their reach, a normal tail scaled to them."""
+def tail_probability(
+    statistic: Float[Array, ""], draws: Float[Array, " b"], freedom: Float[Array, ""]
+) -> Float[Array, ""]:
+    """P(draw ≥ statistic) from sorted draws; beyond their reach, Student's tail scaled to them."""
     count = jnp.sum(draws >= statistic)
-    tail, scale = _tail(draws)
-    beyond = norm.sf(statistic / scale)
+    tail, scale = _tail(draws, freedom)
+    beyond = norm.sf(_normal_score(statistic / scale, freedom))
     share = (count + 1) / (draws.size + 1)
     # Not a number in, not a number out: NaN compares as False and would look like a tiny share.
     return jnp.where(jnp.isnan(statistic + scale), jnp.nan, jnp.where(count < tail, beyond, share))
 
 
-def tail_quantile(draws: Float[Array, " b"], level: Float[Array, ""] | float) -> Float[Array, ""]:
+def tail_quantile(
+    draws: Float[Array, " b"], freedom: Float[Array, ""], level: Float[Array, ""] | float
+) -> Float[Array, ""]:
     """The statistic whose tail probability is `level`."""
-    tail, scale = _tail(draws)
+    tail, scale = _tail(draws, freedom)
     number = jnp.asarray(level) * (draws.size + 1)
     rank = jnp.clip(jnp.floor(number + 1e-6).astype(int), 1, draws.size)
-    return jnp.where(number < tail + 1, scale * norm.isf(jnp.asarray(level)), draws[-rank])
+    beyond = scale * _student_score(norm.isf(jnp.asarray(level)), freedom)
+    return jnp.where(number < tail + 1, beyond, draws[-rank])
 
 
-def _tail(draws: Float[Array, " b"]) -> tuple[int, Float[Array, ""]]:
-    """How many draws the tail holds, and the spread of the normal distribution that continues it."""
+def _tail(draws: Float[Array, " b"], freedom: Float[Array, ""]) -> tuple[int, Float[Array, ""]]:
+    """How many draws the tail holds, and the spread of Student's distribution that continues it."""
     tail = max(1, round(TAIL_SHARE * draws.size))
-    return tail, draws[-tail] / norm.isf((tail + 1) / (draws.size + 1))
+    return tail, draws[-tail] / _student_score(norm.isf((tail + 1) / (draws.size + 1)), freedom)
+
+
+def _normal_score(t: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
+    """The normal variate with the tail probability of Student's t (Wallace, 1959), for t ≥ 0."""
+    return jnp.sqrt(freedom * jnp.log1p(t**2 / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
+
+
+def _student_score(z: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
+    """The inverse of `_normal_score`."""
+    wider = z * (8 * freedom + 3) / (8 * freedom + 1)
+    return jnp.sqrt(freedom * jnp.expm1(wider**2 / freedom))
+
+
+def effective_freedom(fit: TrendFit) -> Float[Array, ""]:
+    """(Σa²ξ²)² / Σa⁴ξ⁴: how many episodes the variance rests on (Satterthwaite, 1946)."""
+    parts = (fit.design.forecast_weights * fit.residuals) ** 2
+    squares = jnp.sum(parts**2)
+    freedom = jnp.where(squares > 0, jnp.sum(parts) ** 2 / squares, jnp.nan)
+    return jnp.maximum(freedom - fit.design.num_columns, 1.0)
 
 
 def lower_bounds(forecasts: ScaleForecasts, level: Float[Array, ""] | float) -> Float[Array, " j"]:
     """The lower bound of each scale's forecast, wrong with probability `level`."""
-    reach = jax.vmap(tail_quantile, (0, None))(forecasts.draws, level)
+    reach = jax.vmap(tail_quantile, (0, 0, None))(forecasts.draws, forecasts.freedom, level)
     return forecasts.fits.point - reach * forecasts.errors
 
 
 def upper_bounds(forecasts: ScaleForecasts, level: Float[Array, ""] | float) -> Float[Array, " j"]:
     """The same above."""
-    reach = jax.vmap(tail_quantile, (0, None))(-forecasts.draws[:, ::-1], level)
+    draws = -forecasts.draws[:, ::-1]
+    reach = jax.vmap(tail_quantile, (0, 0, None))(draws, forecasts.freedom, level)
     return forecasts.fits.point + reach * forecasts.errors
 
 

@@ -23,9 +23,10 @@ class Reason(enum.IntEnum):
     SUPPORT = 5
     NO_VARIATION = 6
     NOT_FINITE = 7
-    NOT_FORECASTABLE = 8
-    NOT_BETTER = 9
-    SCALES_DISAGREE = 10
+    BUDGET_SPENT = 8
+    NOT_FORECASTABLE = 9
+    NOT_BETTER = 10
+    SCALES_DISAGREE = 11
 
     @property
     def sentence(self) -> str:
@@ -58,6 +59,10 @@ _SENTENCES = {
     Reason.NOT_FINITE: (
         "a bound is not a finite number. Check for extreme rewards or ratios, or raise the number "
         "of draws."
+    ),
+    Reason.BUDGET_SPENT: (
+        "the error budget is spent: no further test may open the gate. Set a new budget for new "
+        "episodes, and say so."
     ),
     Reason.NOT_FORECASTABLE: (
         "the trend is not forecastable: at every time scale, forecasts of the past missed by as much as "

@@ -13,9 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..drivers import History, simulate
+from ..episodes import ArrayLike
 from .sweep import Column, Runs, Sweep, resolve
 
 CURVE_BINS = 40
@@ -45,8 +46,12 @@ class Batch:
 
     @property
     def program(self) -> tuple[Any, ...]:
-        """What fixes the compiled program."""
-        return self.sweep.name, self.shape, self.size, self.seed
+        """What fixes the compiled program: all but the values of the traced fields."""
+        sweep = self.sweep
+        traced = *sorted(sweep.drawn), *next(iter(sweep.cells.values()))
+        fixed = tuple(sorted(sweep.fixed.items()))
+        run = sweep.world, sweep.algorithm, fixed, sweep.num_episodes, sweep.warmup
+        return run, traced, self.shape, self.size, self.seed
 
     def prepare(self) -> None:
         compiled(self)
@@ -138,10 +143,11 @@ def _program(batch: Batch) -> Any:
     lookahead = int({**sweep.fixed, **shapes}["lookahead"])
     sign_key = jax.random.fold_in(jax.random.key(batch.seed), lookahead)
 
-    def one(key: PRNGKeyArray, world: Mapping[str, Array], drawn: Mapping[str, Array]) -> Any:
+    def one(key: PRNGKeyArray, fields: Mapping[str, Array], drawn: Mapping[str, Array]) -> Any:
         settings = make_settings(**sweep.fixed, **shapes, **drawn)
+        world = make_world(**fields)
         history = simulate(
-            make_world(**world),
+            world,
             settings,
             key,
             sign_key,
@@ -150,7 +156,11 @@ def _program(batch: Batch) -> Any:
             warmup=sweep.warmup,
             capacity=FIRST_CAPACITY[_on_gpu()],
         )
-        return _results(history)
+        results = _results(history)
+        if hasattr(world, "jump"):
+            starts = sweep.warmup + lookahead * np.arange(history.deployed.size)
+            results["lapse"] = lapse(_unsafe(history), starts >= world.jump) * lookahead
+        return results
 
     return jax.vmap(one)
 
@@ -160,16 +170,28 @@ def _on_gpu() -> bool:
 
 
 def _results(history: History) -> dict[str, Array]:
-    gain = history.performance - history.safe_performance
-    unsafe = (history.deployed & (gain < 0)).astype(gain.dtype)
     return {
         "improvement_over_safe": history.improvement_over_safe,
         "violation_rate": history.violation_rate,
         "deployment_rate": history.deployment_rate,
         "curve_performance": _binned(history.performance),
         "curve_safe": _binned(history.safe_performance),
-        "curve_unsafe": _binned(unsafe),
+        "curve_unsafe": _binned(_unsafe(history).astype(history.performance.dtype)),
     }
+
+
+def lapse(unsafe: Bool[ArrayLike, " w"], after: Bool[ArrayLike, " w"]) -> Float[Array, ""]:
+    """For how many windows after a jump a worse candidate ran on, until the first without one.
+
+    NaN if no window comes after it.
+    """
+    still = jnp.cumprod(jnp.where(after, unsafe, True))
+    return jnp.where(jnp.any(after), jnp.sum(jnp.where(after, still, 0)), jnp.nan)
+
+
+def _unsafe(history: History) -> Bool[Array, " w"]:
+    """Windows in which a candidate ran and was truly worse."""
+    return history.deployed & (history.performance < history.safe_performance)
 
 
 def _binned(values: Array) -> Array:

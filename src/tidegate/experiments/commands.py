@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from ..reports.coverage import draw_coverage
 from ..reports.figures import STYLE, draw_figure
 from ..reports.studies import draw_bars, draw_curves, draw_unsafe
+from .beyond import Effort, run_beyond
 from .coverage import CoverageJob, coverage_study, coverage_table, summarise_coverage
 from .domains import Domain
 from .reproduce import Progress, run_jobs, run_study
@@ -60,6 +61,13 @@ def reproduce_coverage(
     rows = summarise_coverage(run_jobs(jobs, store, engine, address, progress))
     _save(out / "coverage", 7, 4, lambda axis: draw_coverage(axis, rows))
     return _table(out, coverage_table(rows))
+
+
+def reproduce_beyond(
+    speeds: list[int], out: Path, part: str, *, progress: Progress | None = None, **effort: Any
+) -> str:
+    """Three algorithms in the paper's worlds and in others; a part of the study, or all of it."""
+    return run_beyond(part, out, Effort(**effort), speeds=speeds, progress=progress)
 
 
 def _reproduce(

@@ -34,7 +34,8 @@ class Columns:
     are real-valued columns of the state, `state` is one column of integer states. `action` may be a
     tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
     of a policy's outputs; without it, text labels are sorted, and integers stand for themselves.
-    `propensity` says what `behavior_prob` and the probability columns of policies hold.
+    `propensity` says what `behavior_prob` and the probability columns of policies hold. `outcomes` are
+    columns of further measurements of each step, which guardrails watch.
     """
 
     episode: str | None = "episode"
@@ -43,6 +44,7 @@ class Columns:
     behavior_prob: str | None = "behavior_prob"
     reward: str = "reward"
     features: tuple[str, ...] = ()
+    outcomes: tuple[str, ...] = ()
     state: str | None = None
     time: str | None = None
     time_unit: TimeUnit = TimeUnit.EPISODE
@@ -59,6 +61,8 @@ class Columns:
                 f"one column plays two parts: {named}.",
                 expected="different columns for episode, step, action, behavior_prob and reward",
             )
+        if len(set(self.outcomes)) < len(self.outcomes):
+            raise SettingsError(f"outcomes names something twice: {list(self.outcomes)}.")
         if self.features and self.state:
             raise SettingsError(
                 "both features and a state column are named.",
@@ -79,7 +83,7 @@ class Columns:
 
 
 _OPTIONAL = {"episode", "step", "behavior_prob", "state", "time"}
-_LISTS = {"features", "actions"}
+_LISTS = {"features", "outcomes", "actions"}
 _ENUMS: dict[str, type[enum.Enum]] = {"time_unit": TimeUnit, "propensity": Propensity}
 
 

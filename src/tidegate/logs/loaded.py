@@ -69,7 +69,8 @@ class LoadedLog:
             return self.frame.select(columns.features or (str(columns.state),))
         action = (columns.action,) if isinstance(columns.action, str) else columns.action
         parts = {columns.episode, columns.step, columns.behavior_prob, columns.reward, columns.time}
-        return self.frame.drop(*action, *(part for part in parts if part), strict=False)
+        named = (part for part in parts if part)
+        return self.frame.drop(*action, *named, *columns.outcomes, strict=False)
 
 
 def missing_propensities(what: str) -> LogError:

@@ -36,6 +36,9 @@ def require_parts(frame: pl.DataFrame, columns: Columns) -> None:
     rest = (columns.behavior_prob, step, columns.state, columns.time)
     wanted = (*action_columns(columns), columns.reward, *columns.features, *rest)
     require_columns(frame, [name for name in wanted if name is not None])
+    require_columns(
+        frame, columns.outcomes, "A guardrail watches a column of the log, by its name."
+    )
 
 
 def action_columns(columns: Columns) -> tuple[str, ...]:
@@ -50,7 +53,7 @@ def prepare_parts(
     episodes: Values,
     labels: tuple[Any, ...],
 ) -> Parts:
-    """Numbers under the users' names; features get a prefix, as one of them may play another part."""
+    """Numbers under the users' names; features and outcomes get a prefix, as they may play another part."""
     episode = columns.episode or "episode"
     behavior = columns.behavior_prob or "no propensity"
     step = columns.step if columns.step in frame.columns else None
@@ -66,7 +69,9 @@ def prepare_parts(
         data[step] = numbers(frame, step, places)
     for name in action_columns(columns):
         data[name] = frame[name].cast(pl.String) if labels else numbers(frame, name, places)
+    outcomes = {name: f"outcome {name}" for name in columns.outcomes}
     data |= {key: floats(frame, name, places) for key, name in features.items()}
+    data |= {key: floats(frame, name, places) for name, key in outcomes.items()}
     if columns.state:
         data["state of the step"] = numbers(frame, columns.state, places)
     names = {
@@ -76,6 +81,7 @@ def prepare_parts(
         "behavior": behavior,
         "reward": columns.reward,
         "states": "state of the step" if columns.state else list(features),
+        "outcomes": outcomes,
         "action_set": labels or None,
         "num_actions": columns.num_actions,
     }

@@ -93,6 +93,7 @@ class View:
     rests_on: str | Markup = ""
     alerts: Sequence[str] = ()
     figures: Sequence[Figure] = ()
+    guardrails: Plain | None = None
     picture: Picture | None = None
     forecasts: Rows = ()
     tables: Sequence[Table] = ()
@@ -182,6 +183,7 @@ def _gate_view(data: Plain) -> View:
             Figure("candidate", candidate["lower"], "the candidate is expected to earn at least"),
             Figure("safe", safe["upper"], "the safe policy is expected to earn at most"),
         ),
+        guardrails=data.get("guardrails"),
         rests_on=_gate_basis(data),
         picture=_comparison(data),
         forecasts=(
@@ -201,11 +203,25 @@ def _plain_reason(data: Plain) -> Markup:
     if not data["guaranteed"]:
         says[Reason.BETTER.name] = "shows, by its numbers alone, that"
     return _say(
-        "The log {says} the candidate will do better than the safe policy over the next {n} {units}.",
+        "The log {says} the candidate will do better than the safe policy over the next {n} {units}"
+        "{guardrails}.",
         says=says.get(data["reason"], "cannot say whether"),
         n=number(data["settings"]["lookahead"]),
         units=_units(data),
+        guardrails=_plain_guardrails(data),
     )
+
+
+def _plain_guardrails(data: Plain) -> str:
+    """How the sentence on the reward goes on if other outcomes are watched."""
+    if not data.get("guardrails"):
+        return ""
+    broken = [one["outcome"] for one in data["guardrails"]["outcomes"] if not one["holds"]]
+    if not broken:
+        return ", and that every guardrail holds" if data["verdict"] == "DEPLOY" else ""
+    joints = {Reason.BETTER.name: "but not that", Reason.NOT_BETTER.name: "nor that"}
+    joint = joints.get(data["reason"], "nor whether")
+    return f", {joint} every guardrail holds ({', '.join(broken)})"
 
 
 def _gate_alerts(data: Plain) -> list[str]:

@@ -19,7 +19,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "choices": ("BasisKind", "PolicyClass"),
+    "choices": ("BasisKind", "PolicyClass", "Preset"),
     "settings": ("PlainSettings", "SearchChoices"),
     "opening": ("LogFile", "OpenLog", "open_log"),
     "provenance": ("Provenance",),
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .checking import check as check
     from .choices import BasisKind as BasisKind
     from .choices import PolicyClass as PolicyClass
+    from .choices import Preset as Preset
     from .evaluation import Evaluation as Evaluation
     from .evaluation import evaluate as evaluate
     from .gating import GateRecord as GateRecord

@@ -3,6 +3,15 @@
 import enum
 
 
+class Preset(enum.StrEnum):
+    """Which method decides."""
+
+    MULTISCALE = "multiscale"
+    """Tidegate's own: a paired test that must hold at every credible time scale."""
+    PAPER = "paper"
+    """SPIN as published: one basis, two bounds."""
+
+
 class BasisKind(enum.StrEnum):
     """The shape that performance may take over time."""
 

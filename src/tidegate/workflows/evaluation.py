@@ -14,7 +14,6 @@ from ..logs.formats import format_of
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..performance import Forecast, forecast_performance, forecast_returns
-from .choices import BasisKind
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
 from .pictures import forecast_values
 from .provenance import Provenance, all_versions, plain_columns, provenance
@@ -105,10 +104,6 @@ def should_stream(log: Log, policy: str) -> bool:
     return parquet and sum(path.stat().st_size for path in paths) > STREAM_BYTES
 
 
-def _stationary(settings: PlainSettings) -> PlainSettings:
-    return dataclasses.replace(settings, basis=BasisKind.CONSTANT)
-
-
 def _whole(
     opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage
 ) -> Evaluation:
@@ -117,7 +112,7 @@ def _whole(
     stage("forecasting")
     forecast, stationary = (
         forecast_performance(policy, log, one.forecast(), seed=seed)
-        for one in (settings, _stationary(settings))
+        for one in (settings, settings.stationary())
     )
     stage("checking the log")
     findings = check_log(log, settings.forecast(), policy, seed=seed).findings
@@ -139,7 +134,7 @@ def _streamed(
     stage("forecasting")
     forecast, stationary = (
         forecast_returns(one.returns, numbers, chosen.forecast(), ratios=one.ratios, seed=seed)
-        for chosen in (settings, _stationary(settings))
+        for chosen in (settings, settings.stationary())
     )
     findings = (mean_ratio_finding(one.stopped_ratios),)
     origin = _stream_provenance(file, streamed)

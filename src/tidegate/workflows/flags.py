@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from ..errors import SettingsError
-from .choices import BasisKind, PolicyClass
+from ..multiplicity import Multiplicity
+from .choices import BasisKind, PolicyClass, Preset
 
 if TYPE_CHECKING:
+    from ..guardrails import Guardrail
     from .opening import LogFile
     from .settings import PlainSettings, SearchChoices
 
 COLUMNS, FORECAST, OUTPUT = "Columns of the log", "Forecast", "Output"
+GUARDRAILS = "Guardrails"
 SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -145,9 +148,18 @@ class ForecastFlags:
     lookahead: Annotated[
         int | None, _forecast("lookahead", "How far to look; default a tenth of the log.")
     ] = None
-    basis: Annotated[BasisKind, _forecast("basis", "Shape of the trend.")] = BasisKind.COSINE
-    order: Annotated[int, _forecast("order", "Order of the trend; more follows more.")] = 3
-    period: Annotated[float | None, _forecast("period", "Period of a Fourier trend.")] = None
+    preset: Annotated[
+        Preset, _forecast("preset", "Tidegate's own method, or the paper's with a basis to choose.")
+    ] = Preset.MULTISCALE
+    basis: Annotated[
+        BasisKind | None, _forecast("basis", "Preset paper: shape of the trend, by default cosine.")
+    ] = None
+    order: Annotated[
+        int | None, _forecast("order", "Preset paper: order of the trend, by default 3.")
+    ] = None
+    period: Annotated[
+        float | None, _forecast("period", "Preset paper: period of a Fourier trend.")
+    ] = None
     alpha: Annotated[float, _forecast("alpha", "Allowed probability of a wrong deployment.")] = 0.05
     draws: Annotated[int, _forecast("draws", "Draws of the bootstrap.")] = 500
     discount: Annotated[float, _forecast("discount", "Discount per step.")] = 1.0
@@ -186,6 +198,36 @@ class SearchFlags:
         from .settings import SearchChoices
 
         return SearchChoices(**vars(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class GuardrailFlags:
+    """What must not become worse."""
+
+    guardrail: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--guardrail",
+            help="An outcome column that must not rise by more than the margin, per episode; with "
+            ":higher, must not fall. May be given several times.",
+            rich_help_panel=GUARDRAILS,
+            metavar="NAME:MARGIN[:higher]",
+        ),
+    ] = None
+    multiplicity: Annotated[
+        Multiplicity,
+        typer.Option(
+            "--multiplicity",
+            help="How the reward and the guardrails share α.",
+            rich_help_panel=GUARDRAILS,
+        ),
+    ] = Multiplicity.HOLM
+
+    def guardrails(self) -> tuple["Guardrail", ...]:
+        """The guardrails that these flags name."""
+        from ..guardrails import parse_guardrail
+
+        return tuple(parse_guardrail(one) for one in self.guardrail or ())
 
 
 @dataclasses.dataclass(frozen=True)

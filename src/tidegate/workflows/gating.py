@@ -1,16 +1,18 @@
 """DEPLOY or KEEP, as a record that can be defended and replayed."""
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..backtesting import Backtest, backtest
 from ..diagnostics import LogCheck, check_log
 from ..findings import Finding, summarise
 from ..goodness import TESTS
-from ..records import Decision
-from ..safety import safety_test
+from ..guardrails import GuardedDecision, Guardrail, guarded_test
+from ..multiplicity import Multiplicity
+from ..records import Decision, advantage_values
 from ..verdicts import Verdict
+from .guarding import guardrail_values, with_outcomes
 from .opening import Log, Stage, silent
 from .pictures import forecast_values
 from .provenance import Provenance, provenance
@@ -24,12 +26,13 @@ from .trials import Training, Trial, origin_caveats, prepare
 class GateRecord:
     """A verdict with all that it rests on.
 
+    `guarded` holds the test of the reward (`decision`) and those of the guardrails, if there are any.
     `checks` are the findings about the test episodes for each policy. `caveats` are sentences that
     belong beside the verdict: with one of them, it is not guaranteed. `backtest` is None if no past
     dates were asked for.
     """
 
-    decision: Decision
+    guarded: GuardedDecision
     candidate: str
     safe: str
     checks: dict[str, LogCheck]
@@ -43,8 +46,13 @@ class GateRecord:
     provenance: Provenance
 
     @property
+    def decision(self) -> Decision:
+        """The test of the reward."""
+        return self.guarded.main
+
+    @property
     def verdict(self) -> Verdict:
-        return self.decision.verdict
+        return self.guarded.verdict
 
     @property
     def deploys(self) -> bool:
@@ -67,15 +75,12 @@ class GateRecord:
             mark = f" ({self.provenance.propensities})"
         elif self.caveats and self.deploys:
             mark = " (not guaranteed)"
-        return f"{self.verdict.name}{mark}: {self.decision.reason.sentence}"
+        return f"{self.verdict.name}{mark}: {self.guarded.sentence}"
 
     def __str__(self) -> str:
-        candidate, safe = self.decision.candidate, self.decision.safe
-        bounds = (
-            f"[candidate at least {candidate.lower:.4g}, safe at most {safe.upper:.4g}; "
-            f"{safe.num_episodes} test episodes]"
+        return "\n".join(
+            [f"{self.headline} {self.decision.bounds}", *(f"Beware: {c}" for c in self.caveats)]
         )
-        return "\n".join([f"{self.headline} {bounds}", *(f"Beware: {c}" for c in self.caveats)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate gate --json` prints."""
@@ -85,14 +90,16 @@ class GateRecord:
         """The values of the record without its kind and its seal."""
         decision = self.decision
         return {
-            "verdict": decision.verdict.name,
+            "verdict": self.verdict.name,
             "reason": decision.reason.name,
-            "sentence": decision.reason.sentence,
+            "sentence": self.guarded.sentence,
             "headline": self.headline,
             "guaranteed": not self.caveats,
             "caveats": list(self.caveats),
             "candidate": self._policy(self.candidate, "candidate"),
             "safe": self._policy(self.safe, "safe"),
+            "advantage": advantage_values(decision.advantage),
+            "guardrails": guardrail_values(self.guarded),
             "goodness_of_fit": {"passed": not self.failed_tests, "failed": list(self.failed_tests)},
             "checks": {name: check.summary() for name, check in self.checks.items()},
             "overlap": {"name": self.overlap.name, "sentence": self.overlap.value},
@@ -100,6 +107,7 @@ class GateRecord:
             "backtest": None if self.backtest is None else self.backtest.summary(),
             "dates": self.dates,
             "test_data_hash": decision.data_hash,
+            "training_data_hash": decision.training_hash,
             "settings": {**summarise(self.settings), "forecast": decision.settings},
             "seed": self.seed,
             "provenance": self.provenance.to_dict(),
@@ -121,6 +129,8 @@ def gate(
     safe: str = "behavior",
     settings: PlainSettings | None = None,
     training: Training = None,
+    guardrails: Sequence[Guardrail] = (),
+    multiplicity: Multiplicity = Multiplicity.HOLM,
     dates: int = 0,
     seed: int = 0,
     stage: Stage = silent,
@@ -129,17 +139,33 @@ def gate(
 
     If the candidate was found by `improve`, the record beside it (or the one named by `training`) says
     which episodes its search has seen: these are not tested. With `dates`, the record also holds a
-    backtest of the test episodes at so many past dates.
+    backtest of the test episodes at so many past dates. With `guardrails`, their outcomes are read and
+    tested too, and must not be forecast to become worse than their margins.
     """
-    trial = prepare(log, candidate, safe, settings, training, seed, stage)
-    return decide(trial, dates, stage)
+    wanted = with_outcomes(log, guardrails)
+    trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
+    return decide(trial, dates, stage, guardrails, multiplicity)
 
 
-def decide(trial: Trial, dates: int, stage: Stage) -> GateRecord:
-    """The test, and the checks of its episodes."""
+def decide(
+    trial: Trial,
+    dates: int,
+    stage: Stage,
+    guardrails: Sequence[Guardrail] = (),
+    multiplicity: Multiplicity = Multiplicity.HOLM,
+) -> GateRecord:
+    """The tests, and the checks of their episodes."""
     forecasting, seed, held_out = trial.settings.forecast(), trial.seed, trial.held_out
     stage("testing the candidate")
-    decision = safety_test(*trial.policies, held_out, forecasting, seed=seed)
+    guarded = guarded_test(
+        *trial.policies,
+        held_out,
+        forecasting,
+        guardrails,
+        training=trial.seen,
+        multiplicity=multiplicity,
+        seed=seed,
+    )
     stage("checking the test episodes")
     checks = {
         role: check_log(held_out.log, forecasting, policy, span=held_out.span, seed=seed)
@@ -151,7 +177,7 @@ def decide(trial: Trial, dates: int, stage: Stage) -> GateRecord:
         past = backtest(*trial.policies, held_out.log, forecasting, dates=dates, seed=seed)
     origin = provenance(trial.opened)
     return GateRecord(
-        decision=decision,
+        guarded=guarded,
         candidate=trial.names[0],
         safe=trial.names[1],
         checks=checks,

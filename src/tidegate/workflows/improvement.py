@@ -2,20 +2,26 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..candidate import SearchSettings, search_candidate
+from ..candidate import Objective, SearchSettings, search_candidate
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
 from ..findings import summarise
-from ..policies import ParametricPolicy, save_policy
+from ..goodness import BehaviorPolicy
+from ..guardrails import Guardrail
+from ..multiplicity import Multiplicity
+from ..policies import ParametricPolicy, Policy, RecordedPolicy, save_policy
 from ..precision import in_double
 from ..records import describe_settings
 from ..returns import observed_returns
+from .choices import Preset
 from .gating import GateRecord, decide
+from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
 from .settings import PlainSettings, SearchChoices
 from .starts import feature_scaling, resolve_class, start_policy
@@ -26,6 +32,7 @@ from .trials import Trial
 MIN_TRAINING = 2
 SEARCH_DRAWS = 200
 FOUND = "found by search"
+_OBJECTIVES = {Preset.PAPER: Objective.PERCENTILE, Preset.MULTISCALE: Objective.NORMAL}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -60,6 +67,8 @@ def improve(
     safe: str = "behavior",
     settings: PlainSettings | None = None,
     search: SearchChoices | None = None,
+    guardrails: Sequence[Guardrail] = (),
+    multiplicity: Multiplicity = Multiplicity.HOLM,
     dates: int = 0,
     seed: int = 0,
     stage: Stage = silent,
@@ -67,28 +76,30 @@ def improve(
     """Find a candidate on the training part of the log, and test it against the safe policy on the rest.
 
     The seed drives the split, the search and the test; `dates` are those of a backtest, as in `gate`.
+    The search looks at the reward alone; guardrails are tested, as in `gate`.
     """
     search = search or SearchChoices()
-    opened = open_log(log, seed=seed, stage=stage)
+    opened = open_log(with_outcomes(log, guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
     chosen = (settings or PlainSettings()).over(opened.log.span)
     training, held_out = in_double(split_log)(
         opened.log, train_fraction=search.train_fraction, seed=seed
     )
     stage("searching a candidate")
-    candidate, details = _search(training, chosen, search, seed)
+    candidate, details = _search(training, safe_policy, chosen, search, seed)
     record = _training_record(opened, training.log, search, candidate, seed)
     trial = Trial(
         opened=opened,
         names=(FOUND, safe),
         policies=(candidate, safe_policy),
         held_out=held_out,
+        seen=training,
         overlap=Overlap.HELD_OUT,
         training=record,
         settings=chosen,
         seed=seed,
     )
-    tested = decide(trial, dates, stage)
+    tested = decide(trial, dates, stage, guardrails, multiplicity)
     resolved = dataclasses.replace(search, policy_class=resolve_class(search, opened.log))
     return Improvement(candidate, tested, record, resolved, details)
 
@@ -102,7 +113,11 @@ def save_improvement(found: Improvement, path: str | Path) -> Path:
 
 
 def _search(
-    training: TrainingEpisodes, settings: PlainSettings, choices: SearchChoices, seed: int
+    training: TrainingEpisodes,
+    safe: Policy,
+    settings: PlainSettings,
+    choices: SearchChoices,
+    seed: int,
 ) -> tuple[ParametricPolicy, dict[str, Any]]:
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
@@ -116,10 +131,13 @@ def _search(
         steps=choices.steps,
         learning_rate=choices.learning_rate,
         entropy_weight=choices.entropy * _spread(training.log, settings.discount),
+        objective=_OBJECTIVES[settings.preset],
         alpha=settings.alpha,
         draws=max(SEARCH_DRAWS, math.ceil(1 / settings.alpha)),
     )
-    found = search_candidate(start, seen, settings.forecast(), details, seed=seed)
+    # A safe policy that reads features would misread scaled ones.
+    rival = safe if scaling is None or isinstance(safe, BehaviorPolicy | RecordedPolicy) else None
+    found = search_candidate(start, seen, settings.forecast(), details, against=rival, seed=seed)
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 
 

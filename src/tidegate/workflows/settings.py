@@ -7,18 +7,24 @@ from typing import Any, Self
 from ..basis import Basis, ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis
 from ..errors import SettingsError
 from ..performance import ForecastSettings
-from .choices import BasisKind, PolicyClass
+from ..presets import multiscale_forecast
+from .choices import BasisKind, PolicyClass, Preset
 
 MAX_LOOKAHEAD = 1_000_000
+DEFAULT_ORDER = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class PlainSettings:
-    """How to forecast. Without a lookahead, it is a tenth of the time that the log spans."""
+    """How to forecast. Without a lookahead, it is a tenth of the time that the log spans.
 
+    Basis, order and period belong to the paper's preset (by default three cosines).
+    """
+
+    preset: Preset = Preset.MULTISCALE
     lookahead: int | None = None
-    basis: BasisKind = BasisKind.COSINE
-    order: int = 3
+    basis: BasisKind | None = None
+    order: int | None = None
     period: float | None = None
     alpha: float = 0.05
     draws: int = 500
@@ -30,6 +36,12 @@ class PlainSettings:
                 f"lookahead is {self.lookahead}",
                 expected=f"at most {MAX_LOOKAHEAD:,}",
                 remedy="Measure time in a larger unit.",
+            )
+        chosen = [name for name in ("basis", "order", "period") if getattr(self, name) is not None]
+        if chosen and self.preset is not Preset.PAPER:
+            raise SettingsError(
+                f"the preset '{self.preset}' has no {' and no '.join(chosen)} to choose.",
+                remedy="Leave it out, or choose the preset 'paper' (--preset paper).",
             )
 
     def over(self, span: tuple[float, float]) -> "PlainSettings":
@@ -43,7 +55,14 @@ class PlainSettings:
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
         """The settings in a record."""
         given = _given(cls, plain)
-        return cls(**{**given, "basis": BasisKind[given["basis"]]})
+        basis = None if given["basis"] is None else BasisKind[given["basis"]]
+        return cls(**{**given, "preset": Preset[given["preset"]], "basis": basis})
+
+    def stationary(self) -> "PlainSettings":
+        """The same in the belief that nothing changes."""
+        return dataclasses.replace(
+            self, preset=Preset.PAPER, basis=BasisKind.CONSTANT, order=None, period=None
+        )
 
     def forecast(self) -> ForecastSettings:
         """The settings as the library takes them."""
@@ -53,13 +72,13 @@ class PlainSettings:
             raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
         if self.draws < 1:
             raise SettingsError(f"draws is {self.draws}", expected="a whole number from 1 up")
-        return ForecastSettings(
-            self.lookahead,
-            basis=_BASES[BasisKind(self.basis)](self),
-            alpha=self.alpha,
-            draws=self.draws,
-            discount=self.discount,
+        shared = ForecastSettings(
+            self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount
         )
+        if self.preset is Preset.MULTISCALE:
+            return multiscale_forecast(shared)
+        basis = _BASES[BasisKind(self.basis or BasisKind.COSINE)](self)
+        return dataclasses.replace(shared, basis=basis)
 
 
 def _fourier(settings: PlainSettings) -> Basis:
@@ -68,12 +87,16 @@ def _fourier(settings: PlainSettings) -> Basis:
             "a Fourier basis needs a period.",
             expected="as in --period 7, in units of the time axis",
         )
-    return FourierBasis(settings.order, settings.period)
+    return FourierBasis(_order(settings), settings.period)
+
+
+def _order(settings: PlainSettings) -> int:
+    return DEFAULT_ORDER if settings.order is None else settings.order
 
 
 _BASES: dict[BasisKind, Callable[[PlainSettings], Basis]] = {
-    BasisKind.COSINE: lambda settings: CosineBasis(settings.order),
-    BasisKind.POLYNOMIAL: lambda settings: PolynomialBasis(settings.order),
+    BasisKind.COSINE: lambda settings: CosineBasis(_order(settings)),
+    BasisKind.POLYNOMIAL: lambda settings: PolynomialBasis(_order(settings)),
     BasisKind.FOURIER: _fourier,
     BasisKind.CONSTANT: lambda settings: ConstantBasis(),
 }

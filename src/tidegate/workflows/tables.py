@@ -12,6 +12,7 @@ from .backtests import BacktestRecord
 from .checking import CheckRecord
 from .evaluation import Evaluation
 from .gating import GateRecord
+from .guarding import guardrail_table
 from .improvement import Improvement
 from .pictures import past_bins
 from .plans import PlanRecord
@@ -133,6 +134,8 @@ def _gate(console: Console, record: GateRecord) -> None:
         f"safe {record.safe}": decision.safe,
     }
     _forecasts(console, rows, _window(decision.safe, record.provenance.time_unit))
+    if record.guarded.guardrails:
+        console.print(guardrail_table(record.guarded))
     for role, check in record.checks.items():
         if check.warnings:
             _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")

@@ -13,7 +13,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from ..episodes import EpisodeLog, HeldOutEpisodes, split_log
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_log
 from ..errors import PolicyError, SettingsError
 from ..findings import summarise
 from ..logs import LoadedLog, SpecKind, parse_spec
@@ -68,10 +68,11 @@ class Overlap(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class TestPart:
-    """The episodes that may be tested, and why these."""
+    """The episodes that may be tested, why these, and those that the search has seen."""
 
     held_out: HeldOutEpisodes
     overlap: Overlap
+    training: TrainingEpisodes | None = None
 
 
 def training_path(policy: str | Path) -> Path:
@@ -131,7 +132,11 @@ def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:
     if rows is None:
         return TestPart(HeldOutEpisodes(log, log.span), Overlap.UNKNOWN)
     unseen = np.setdiff1d(np.arange(log.capacity), rows)
-    return TestPart(HeldOutEpisodes(log.take(unseen), log.span), Overlap.HELD_OUT)
+    return TestPart(
+        HeldOutEpisodes(log.take(unseen), log.span),
+        Overlap.HELD_OUT,
+        TrainingEpisodes(log.take(rows), log.span),
+    )
 
 
 def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Rows | None:

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from ..episodes import HeldOutEpisodes
+from ..episodes import HeldOutEpisodes, TrainingEpisodes
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
@@ -23,12 +23,16 @@ Training = str | Path | TrainingRecord | None
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
-    """Names and policies are of the candidate and of the safe policy, in this order."""
+    """Names and policies are of the candidate and of the safe policy, in this order.
+
+    `seen` are the episodes that the candidate's search has seen, where they are in this log.
+    """
 
     opened: OpenLog
     names: tuple[str, str]
     policies: tuple[Policy, Policy]
     held_out: HeldOutEpisodes
+    seen: TrainingEpisodes | None
     overlap: Overlap
     training: TrainingRecord | None
     settings: PlainSettings
@@ -57,6 +61,7 @@ def prepare(
         names=(candidate, safe),
         policies=(candidate_policy, safe_policy),
         held_out=part.held_out,
+        seen=part.training,
         overlap=part.overlap,
         training=known,
         settings=(settings or PlainSettings()).over(opened.log.span),

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..errors import SettingsError
 from .gating import GateRecord, gate
+from .guarding import guardrails_from
 from .improvement import Improvement, improve
 from .opening import LogFile, OpenLog, Stage, open_log, silent
 from .provenance import all_versions, columns_from
@@ -123,10 +124,19 @@ def _verified(content: dict[str, Any], verdict: str, source: Any, stage: Stage) 
 def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecord | Improvement:
     settings = PlainSettings.from_plain(content["settings"])
     safe, seed, dates = content["safe"]["policy"], content["seed"], content["dates"]
+    guardrails, multiplicity = guardrails_from(content.get("guardrails"))
     if content["kind"] == "improve":
         search = SearchChoices.from_plain(content["search"])
         return improve(
-            opened, safe=safe, settings=settings, search=search, dates=dates, seed=seed, stage=stage
+            opened,
+            safe=safe,
+            settings=settings,
+            search=search,
+            guardrails=guardrails,
+            multiplicity=multiplicity,
+            dates=dates,
+            seed=seed,
+            stage=stage,
         )
     known = content["training"]
     return gate(
@@ -135,6 +145,8 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
         safe=safe,
         settings=settings,
         training=None if known is None else TrainingRecord.from_plain(known),
+        guardrails=guardrails,
+        multiplicity=multiplicity,
         dates=dates,
         seed=seed,
         stage=stage,

@@ -1,0 +1,111 @@
+"""Guardrails in the workflows: which columns they need, their part of a record, their table."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from ..errors import SettingsError
+from ..findings import summarise
+from ..guardrails import GuardedDecision, Guardrail, GuardrailDecision
+from ..multiplicity import Multiplicity
+from .opening import Log, OpenLog, log_file
+
+
+def with_outcomes(log: Log, guardrails: Sequence[Guardrail]) -> Log:
+    """The log, to be read with the columns that the guardrails watch. An open log stays as it is."""
+    if isinstance(log, OpenLog) or not guardrails:
+        return log
+    file = log_file(log)
+    names = dict.fromkeys((*file.columns.outcomes, *(one.name for one in guardrails)))
+    columns = dataclasses.replace(file.columns, outcomes=tuple(names))
+    return dataclasses.replace(file, columns=columns)
+
+
+def guardrail_values(guarded: GuardedDecision) -> dict[str, Any] | None:
+    """All tests of the outcomes in plain JSON values; None if there is no guardrail."""
+    if not guarded.guardrails:
+        return None
+    values: dict[str, Any] = summarise(
+        {
+            "multiplicity": guarded.multiplicity,
+            "sentence": guarded.multiplicity.sentence,
+            "num_tests": 1 + len(guarded.guardrails),
+            "alpha": guarded.alpha,
+            "reward": {
+                "improves": guarded.improves,
+                "p_value": guarded.main.p_value,
+                "level": guarded.main_level,
+            },
+            "outcomes": [_outcome(one) for one in guarded.guardrails],
+        }
+    )
+    return values
+
+
+def _outcome(one: GuardrailDecision) -> dict[str, Any]:
+    """Numbers in the outcome's own direction; `bound` is the worst change that is left possible.
+
+    `candidate` and `safe` are forecast apart, so `change` need not be exactly their difference.
+    """
+    rail, decision = one.guardrail, one.decision
+    return {
+        "outcome": rail.name,
+        "margin": rail.margin,
+        "lower_is_better": rail.lower_is_better,
+        "holds": one.passed,
+        "reason": decision.reason.name,
+        "sentence": one.sentence,
+        "candidate": rail.sign * decision.candidate.point,
+        "safe": rail.sign * decision.safe.point,
+        "change": one.change,
+        "bound": one.bound,
+        "p_value": decision.p_value,
+        "level": one.level,
+        "constant": one.constant,
+        "test_data_hash": decision.data_hash,
+    }
+
+
+def guardrails_from(
+    plain: Mapping[str, Any] | None,
+) -> tuple[tuple[Guardrail, ...], Multiplicity]:
+    """The guardrails in a record, and how their number was counted: what a replay needs."""
+    if plain is None:
+        return (), Multiplicity.HOLM
+    try:
+        rails = [
+            Guardrail(one["outcome"], one["margin"], one["lower_is_better"])
+            for one in plain["outcomes"]
+        ]
+        return tuple(rails), Multiplicity[plain["multiplicity"]]
+    except (KeyError, TypeError) as error:
+        raise SettingsError(
+            f"the record's guardrails are incomplete: {error!r}.",
+            expected="all that `tidegate gate` wrote",
+        ) from error
+
+
+def guardrail_table(guarded: GuardedDecision) -> Table:
+    """The guardrails for a terminal."""
+    table = Table(title=f"Guardrails, {guarded.multiplicity.value}, α = {guarded.alpha:g}")
+    for name in ("outcome", "forecast\nchange", "worst\nchange", "margin", "p", "level"):
+        table.add_column(name, justify="left" if name == "outcome" else "right")
+    table.add_column("holds")
+    for one in guarded.guardrails:
+        holds = "[green]yes[/]" if one.passed else "[bold red]no[/]"
+        table.add_row(one.guardrail.name.replace("[", r"\["), *_cells(_outcome(one)), holds)
+    return table
+
+
+def _cells(one: Mapping[str, Any]) -> list[str]:
+    margin = one["margin"] if one["lower_is_better"] else -one["margin"]
+    p_value = "–" if one["p_value"] is None else f"{one['p_value']:.2g}"
+    changes = [_change(value) for value in (one["change"], one["bound"], margin)]
+    return [*changes, p_value, f"{one['level']:.3g}"]
+
+
+def _change(value: float) -> str:
+    return f"{value:+.4g}" if math.isfinite(value) else "not known"
