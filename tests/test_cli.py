@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+ALGORITHMS = ["Tidegate", "SPIN", "Stationary"]
 TIDEGATE = [sys.executable, "-m", "tidegate"]
 
 
@@ -65,6 +66,7 @@ def test_version() -> None:
     [
         (["demo", "--speed", "9"], "--speed"),
         (["demo", "--episodes", "12", "--lookahead", "8"], "fewer than two windows"),
+        (["demo", "--order", "4000"], "an integer from 0 to 100"),
         (["nonsense"], "nonsense"),
     ],
 )
@@ -89,40 +91,51 @@ class _Links(HTMLParser):
                 self.fetched.append(f"{tag} {name}={value}")
 
 
-def test_the_demo_writes_one_small_page_that_needs_no_network(tmp_path: Path) -> None:
-    result = _run("demo", "--episodes", "120", "--json", cwd=tmp_path)
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Runs of the same length share their compiled steps."""
+    return {"JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
+
+
+def test_the_demo_writes_one_small_page_that_needs_no_network(
+    tmp_path: Path, compiled: dict[str, str]
+) -> None:
+    result = _run("demo", "--episodes", "40", "--json", cwd=tmp_path, **compiled)
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
-    assert [row["name"] for row in summary["algorithms"]] == ["SPIN", "Stationary"]
+    assert [row["name"] for row in summary["algorithms"]] == ALGORITHMS
     page = (tmp_path / "demo.html").read_text()
     assert len(page.encode()) < 1_000_000
     links = _Links()
     links.feed(page)
     assert links.fetched == []
     assert "<script" not in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 4
     assert "candidate: forecast, 95% interval" in page
     assert "KEEP" in page or "DEPLOY" in page
-    table = _run("demo", "--episodes", "16", "--out", str(tmp_path / "other.html"))
-    assert "improvement" in table.stdout
-    assert "Stationary" in table.stdout
+    assert page.count("<td>leads</td>") == 1
 
 
-def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path) -> None:
-    days = ["--episodes", "8", "--truth-days", "4", "--json"]
-    cache = str(tmp_path / "cache")
-    result = _run("demo", "--domain", "diabetes", *days, cwd=tmp_path, XDG_CACHE_HOME=cache)
+def test_the_demo_of_a_patient_shows_a_day_and_the_drift(
+    tmp_path: Path, compiled: dict[str, str]
+) -> None:
+    days = ["--episodes", "40", "--truth-days", "4"]
+    caches = {**compiled, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    result = _run("demo", "--domain", "diabetes", *days, cwd=tmp_path, **caches)
     assert result.returncode == 0, result.stderr
-    assert json.loads(result.stdout)["domain"] == "diabetes"
+    lines = result.stdout.splitlines()
+    shown = [name for line in lines for name in ALGORITHMS if name in line and " of 10 " in line]
+    assert shown == ALGORITHMS
     page = (tmp_path / "demo.html").read_text()
     assert len(page.encode()) < 1_000_000
-    assert page.count("<svg") == 5
+    assert page.count("<svg") == 6
     for text in ("70 to 180 mg/dL", "safe: CR 23, CF 33", "meal", "bolus, U", "CR 4 g/U"):
         assert text in page
 
 
-def test_an_unwritable_page_is_an_error_a_user_understands(tmp_path: Path) -> None:
-    result = _run("demo", "--episodes", "8", "--out", str(tmp_path / "no" / "such" / "dir.html"))
+def test_a_page_without_a_folder_is_refused_before_the_run(tmp_path: Path) -> None:
+    result = _run("demo", "--out", str(tmp_path / "no" / "such" / "dir.html"))
     assert result.returncode == 2
     assert "dir.html" in result.stderr
+    assert "windows" not in result.stderr
     assert "Traceback" not in result.stderr

@@ -64,6 +64,14 @@ _STAGES = {
     "periods": ("estimate_period",),
     "scales": ("Scales",),
     "performance": ("Forecast", "ForecastSettings", "forecast_performance"),
+    "trend_models": (
+        "PastErrors",
+        "TrendChoice",
+        "TrendModel",
+        "past_errors",
+        "select_trend",
+        "standard_models",
+    ),
     "candidate": ("Objective", "SearchSettings", "search_candidate"),
     "verdicts": ("Reason", "Verdict"),
     "records": ("Advantage", "Decision", "Scale"),
@@ -207,6 +215,12 @@ if TYPE_CHECKING:
     from .support import ActionSupport as ActionSupport
     from .theory import lipschitz_bound as lipschitz_bound
     from .theory import lipschitz_constant as lipschitz_constant
+    from .trend_models import PastErrors as PastErrors
+    from .trend_models import TrendChoice as TrendChoice
+    from .trend_models import TrendModel as TrendModel
+    from .trend_models import past_errors as past_errors
+    from .trend_models import select_trend as select_trend
+    from .trend_models import standard_models as standard_models
     from .value_models import LinearValues as LinearValues
     from .value_models import RecentMeans as RecentMeans
     from .value_models import ValueModel as ValueModel

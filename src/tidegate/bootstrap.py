@@ -129,8 +129,8 @@ class DependentWild(KeyedMultipliers):
             _check_memory(self.memory)
 
     def block(self, index: Any, width: int) -> Float[Array, "b w"]:
-        loads = self._loads(width, jnp.result_type(float))
-        return remembered(loads * self._signs(index, width), self.memory)[:, REACH:]
+        signs = jnp.concatenate(self._signs(index, width), axis=1)
+        return remembered(self._loads(width, signs.dtype) * signs, self.memory)[:, REACH:]
 
     def sums(
         self, index: Any, rows: Float[Array, "m w"], *, squared: bool = False
@@ -143,15 +143,15 @@ class DependentWild(KeyedMultipliers):
             return super().sums(index, rows, squared=True)
         width = rows.shape[1]
         ahead = remembered(jnp.pad(rows, ((0, 0), (REACH, 0))), self.memory, reverse=True)
-        signs = self._signs(index, width).astype(rows.dtype)
-        return signs @ (ahead * self._loads(width, rows.dtype)).T
+        ahead = (ahead * self._loads(width, rows.dtype)).T
+        earlier, own = (signs.astype(rows.dtype) for signs in self._signs(index, width))
+        return earlier @ ahead[:REACH] + own @ ahead[REACH:]  # side by side they would be copied
 
-    def _signs(self, index: Any, width: int) -> Float[Array, "b reach+w"]:
-        """The signs of a block and the REACH ones before it."""
+    def _signs(self, index: Any, width: int) -> tuple[Float[Array, "b reach"], Float[Array, "b w"]]:
+        """The REACH signs before a block, and its own."""
         signs = Rademacher(self.key, self.draws)
         before = jnp.asarray(index).astype(jnp.uint32) - 1  # the first block's wraps round
-        earlier = signs.block(before, BLOCK)[:, -REACH:]
-        return jnp.concatenate([earlier, signs.block(index, width)], axis=1)
+        return signs.block(before, BLOCK)[:, -REACH:], signs.block(index, width)
 
     def _loads(self, width: int, dtype: Any) -> Float[Array, " reach+w"]:
         """What a sign adds: the first is the whole of its multiplier, so that all variances are 1."""

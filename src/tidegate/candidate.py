@@ -328,7 +328,13 @@ def search_candidate(
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = log_axis(forecasting, training.span or training.log.span)
     found = eqx.filter_jit(continue_search)(
-        settings, forecasting, begin_search(settings, start), training, axis, multipliers, against
+        settings,
+        forecasting,
+        begin_search(settings, start),
+        TrainingEpisodes(training.log),  # the axis has the span
+        axis,
+        multipliers,
+        against,
     )
     return map_leaves(jax.device_get, found.policy)
 

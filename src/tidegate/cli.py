@@ -61,15 +61,17 @@ def demo(
         bool, typer.Option("--json", help="Print the table as JSON instead.")
     ] = False,
 ) -> None:
-    """Run SPIN and the stationary baseline live in a drifting world; write a page about it.
+    """Run Tidegate, SPIN and a stationary baseline live in a drifting world; write a page about it.
 
-    Prints, for both: the improvement over the trusted policy, the share of episodes that ran under a
+    Prints, for each: the improvement over the trusted policy, the share of episodes that ran under a
     policy truly worse than it, and in how many windows a candidate ran.
     """
     from .experiments.demo import run_demo
     from .reports.page import demo_page
     from .reports.terminal import demo_table, progress_bar
 
+    if not out.parent.is_dir():
+        raise SettingsError(f"there is no folder for {out}", remedy=f"Make {out.parent} first.")
     with progress_bar() as progress:
         result = run_demo(
             domain=domain,

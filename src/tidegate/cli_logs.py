@@ -14,6 +14,7 @@ import typer
 
 from .workflows.flags import (
     SPECS,
+    BudgetFlags,
     ForecastFlags,
     GuardrailFlags,
     LogFlags,
@@ -144,6 +145,7 @@ def gate(
     log: LogFlags,
     forecast: ForecastFlags,
     watched: GuardrailFlags,
+    spends: BudgetFlags,
     output: OutputFlags,
     candidate: Candidate,
     safe: Safe = "behavior",
@@ -160,6 +162,7 @@ def gate(
     """
     from . import workflows
 
+    budget = spends.ledger()
     with _working() as stage:
         decided = workflows.gate(
             log.file(),
@@ -169,6 +172,7 @@ def gate(
             training=training,
             guardrails=watched.guardrails(),
             multiplicity=watched.multiplicity,
+            budget=budget,
             dates=_dates(dates, output),
             seed=forecast.seed,
             stage=stage,
@@ -176,6 +180,9 @@ def gate(
     workflows.write_record(decided.to_dict(), record)
     _finish(decided, output)
     typer.echo(f"Decision record: {record}", err=True)
+    if budget is not None:
+        ledger = workflows.read_ledger(budget.path)
+        typer.echo(f"Error budget {budget.path}: {ledger}", err=True)
     raise typer.Exit(0 if decided.deploys else 1)
 
 

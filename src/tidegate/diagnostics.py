@@ -92,8 +92,9 @@ def check_log(
     `span` is the first and the last episode number of the whole log, if this is a part of it.
     """
     fitted = fit_log(log, settings, policy, span)
+    forecasting = fit_leading_scale(fitted)
     actions = action_support(fitted.log, policy)
-    overlap = () if policy is None else _overlap_findings(fitted)
+    overlap = () if policy is None else _overlap_findings(fitted, forecasting)
     support = () if policy is None or actions is None else (support_finding(policy, actions),)
     return LogCheck(
         num_episodes=fitted.log.capacity,
@@ -103,7 +104,7 @@ def check_log(
             *overlap,
             *support,
             _drift(fitted, seed),
-            *trend_findings(fit_leading_scale(fitted), seed),
+            *trend_findings(forecasting, seed),
         ),
         actions=actions,
     )
@@ -117,11 +118,13 @@ def _shape_findings(fitted: FittedLog) -> tuple[Finding, ...]:
 
 def _count(fitted: FittedLog) -> Finding:
     n, columns = fitted.log.capacity, int(fitted.fit.design.num_columns)
-    least = max(MIN_EPISODES, 2 * columns)
+    least, features = max(MIN_EPISODES, 2 * columns), f" for {columns} time features"
+    if fitted.settings.scales is not None:
+        least, features = MIN_EPISODES, ""
     if n < least:
-        sentence = f"{n} episodes: the gate needs at least {least} for {columns} time features."
+        sentence = f"{n} episodes: the gate needs at least {least}{features}."
         return found("episodes", n, sentence, level=Level.WARNING)
-    return found("episodes", n, f"{n} episodes for {columns} time features.")
+    return found("episodes", n, f"{n} episodes{features}.")
 
 
 def _lengths(log: EpisodeLog) -> Finding:
@@ -152,7 +155,8 @@ def _gaps(log: EpisodeLog) -> Finding:
     return found("time_gaps", float(share), sentence, level=level)
 
 
-def _overlap_findings(fitted: FittedLog) -> tuple[Finding, ...]:
+def _overlap_findings(fitted: FittedLog, forecasting: FittedLog) -> tuple[Finding, ...]:
+    """The first is the whole log, the second what the forecast weighs of it: its last episodes."""
     log = fitted.log
     whole, stopped, largest = (
         np.asarray(one) for one in _ratios(fitted.policy, log, fitted.settings.discount)
@@ -166,7 +170,9 @@ def _overlap_findings(fitted: FittedLog) -> tuple[Finding, ...]:
         mean_ratio_finding(stopped),
         _worth("effective_sample_size", whole, "The log is"),
         _worth("recent_effective_sample_size", recent, "The last quarter is"),
-        _horizon_worth(whole, fitted.weights, fitted.doubt),
+        _horizon_worth(
+            whole[whole.size - forecasting.weights.size :], forecasting.weights, forecasting.doubt
+        ),
     )
 
 
@@ -270,9 +276,12 @@ def _drift(fitted: FittedLog, seed: int) -> Finding:
     p, level = float(test.p_value), level_of(float(test.p_value))
     if level and not constant:
         level = Level.NOTE  # this is what the trend is for
+    forecast = f"; the trend forecasts {float(fitted.fit.point):.4g}"
+    if fitted.settings.scales is not None:
+        forecast = ""  # this trend only tests: the time scales forecast
     sentence = (
         f"Performance drifts (p = {p:.2g}): the mean of the log, {float(mean):.4g}, is not what "
-        f"to expect next; the trend forecasts {float(fitted.fit.point):.4g}."
+        f"to expect next{forecast}."
         if level
         else f"No drift is seen (p = {p:.2g}): a constant describes the past as well."
     )

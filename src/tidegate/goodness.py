@@ -30,7 +30,7 @@ from .performance import (
 )
 from .policies import Policy
 from .precision import in_double
-from .scales import LINE, Scales, leading_scale
+from .scales import LINE, Scales, Series, leading_scale
 from .trend import TrendFit
 from .trend_tests import autocorrelation_test, jump_test, score_test
 from .verdicts import MIN_EPISODES
@@ -70,7 +70,10 @@ def _only_logged() -> PolicyError:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FittedLog:
-    """The episodes in time order, the trend of a policy's returns through them, and any doubt."""
+    """The episodes in time order, the trend of a policy's returns through them, and any doubt.
+
+    `leading` says that it is the line of the leading time scale, on the episodes of its span.
+    """
 
     log: EpisodeLog
     policy: Policy
@@ -79,6 +82,7 @@ class FittedLog:
     fit: TrendFit
     weights: npt.NDArray[np.float64]
     doubt: str
+    leading: bool = False
 
 
 def fit_log(
@@ -100,19 +104,23 @@ def fit_leading_scale(fitted: FittedLog) -> FittedLog:
     settings, axis = fitted.settings, fitted.axis
     if settings.scales is None or fitted.log.capacity == 0:
         return fitted
-    first = float(_leading_start(settings, fitted.policy, fitted.log, axis))
+    series = series_of(fitted.log, _returns(settings, fitted.policy, fitted.log))
+    first = float(_leading_start(settings, series, axis))
     recent = fitted.log.take(np.flatnonzero(np.asarray(fitted.log.episode_numbers) > first))
     line = dataclasses.replace(settings, basis=LINE, paired=False, scales=None, value_model=None)
     last = float(axis.horizon) - settings.lookahead
-    return fit_log(recent, line, fitted.policy, (first + 1, last))
+    at_scale = fit_log(recent, line, fitted.policy, (first + 1, last))
+    return dataclasses.replace(at_scale, leading=True)
 
 
 @eqx.filter_jit
-def _leading_start(
-    settings: ForecastSettings, policy: Policy, log: EpisodeLog, axis: TimeAxis
-) -> Float[Array, ""]:
-    """The time after which the leading scale begins."""
-    series = series_of(log, training_returns(settings, log, policy)[0])
+def _returns(settings: ForecastSettings, policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
+    return training_returns(settings, log, policy)[0]
+
+
+@eqx.filter_jit
+def _leading_start(settings: ForecastSettings, series: Series, axis: TimeAxis) -> Float[Array, ""]:
+    """The time after which the leading scale begins; one program for all policies."""
     spans, _, choice = leading_scale(settings.scales or Scales(), series, axis, settings.lookahead)
     return jnp.asarray(axis.horizon) - settings.lookahead - spans[choice.best]
 
@@ -186,9 +194,14 @@ def _misfit(fitted: FittedLog, multipliers: Rademacher) -> Finding:
     test = score_test(fit.design, fit.residuals, added, multipliers)
     p = float(test.p_value)
     level = level_of(p)
+    remedy = (
+        "This is a line through the leading time scale: wait for more episodes, or shorten the lookahead."
+        if fitted.leading
+        else "Use a larger basis."
+    )
     sentence = (
         f"A richer trend ({added.shape[0]} more time features) fits clearly better (p = {p:.2g}): "
-        "the forecast may be narrow and in the wrong place. Use a larger basis."
+        f"the forecast may be narrow and in the wrong place. {remedy}"
         if level
         else f"A richer trend does not fit clearly better (p = {p:.2g})."
     )

@@ -120,6 +120,11 @@ class GuardrailDecision:
                 f"the log does not rule out that '{name}' will {verb} by more than {margin:g} "
                 f"{self._numbers()}."
             )
+        if self.decision.reason is Reason.SCALES_DISAGREE:
+            return (
+                f"the latest episodes point the other way: at a shorter time scale, '{name}' is "
+                f"forecast to {verb} by {margin:g} or more. Wait for more episodes."
+            )
         return f"'{name}' cannot be judged: {self.decision.reason.sentence}"
 
     def _numbers(self) -> str:
@@ -200,6 +205,7 @@ def guarded_test(
     *,
     training: TrainingEpisodes | None = None,
     multiplicity: Multiplicity = Multiplicity.HOLM,
+    level: float | None = None,
     seed: int = 0,
 ) -> GuardedDecision:
     """Will the candidate beat the safe policy, and will every guardrail hold, over the next episodes?
@@ -215,8 +221,12 @@ def guarded_test(
 
     Holm's rule needs p-values. The paper's test of two bounds has none: then each test has level α/m
     (Bonferroni). Without guardrails this is `safety_test`.
+
+    `level` is what all tests may use together, where that is not the settings' α: an error budget's
+    share for this gate. At 0, nothing is left and the gate stays shut.
     """
     _require_different(guardrails)
+    alpha = _family_level(settings, level)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
     def test(one: "_Hypothesis", level: float) -> Decision:
@@ -233,20 +243,33 @@ def guarded_test(
             seed=seed,
         )
 
-    alone = [test(one, settings.alpha) for one in hypotheses]
+    alone = [test(one, alpha) for one in hypotheses]
     constants = [None, *(_constant(one, settings.discount) for one in hypotheses[1:])]
-    levels = _levels(alone, constants, multiplicity, settings.alpha)
+    levels = _levels(alone, constants, multiplicity, alpha)
     main, *others = (
-        decided if level == settings.alpha else test(one, level)
-        for one, decided, level in zip(hypotheses, alone, levels, strict=True)
+        decided if own == alpha else test(one, own)
+        for one, decided, own in zip(hypotheses, alone, levels, strict=True)
     )
     return GuardedDecision(
         main=main,
         main_level=levels[0],
         guardrails=tuple(map(GuardrailDecision, guardrails, others, levels[1:], constants[1:])),
         multiplicity=multiplicity,
-        alpha=settings.alpha,
+        alpha=alpha,
     )
+
+
+def _family_level(settings: ForecastSettings, level: float | None) -> float:
+    if level is None:
+        return settings.alpha
+    if not settings.paired:
+        raise SettingsError(
+            "the test of two bounds has no level of its own.",
+            expected="another alpha in the settings",
+        )
+    if not 0 <= level < 1:
+        raise SettingsError(f"level is {level}", expected="a probability from 0 to below 1")
+    return level
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -282,7 +305,7 @@ def _levels(
     alpha: float,
 ) -> tuple[float, ...]:
     count = len(alone)
-    if multiplicity is Multiplicity.NONE:
+    if multiplicity is Multiplicity.NONE or not alpha > 0:
         return (alpha,) * count
     if multiplicity is Multiplicity.BONFERRONI or any(one.p_value is None for one in alone):
         return (alpha / count,) * count

@@ -18,14 +18,14 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 
 from .basis import TimeAxis
-from .episodes import EpisodeLog, HeldOutEpisodes, grow
+from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
 from .findings import summarise
 from .goodness import BehaviorPolicy, in_time_order
 from .performance import ForecastSettings, draw_multipliers, log_axis
 from .policies import Policy
 from .precision import in_double
 from .returns import log_ratios
-from .safety import Comparison, compare_policies
+from .safety import CALIBRATION_SHARE, Comparison, compare_policies
 from .scales import LINE
 from .support import ActionSupport, action_support
 from .trend import fit_trend, trend_design
@@ -103,23 +103,40 @@ def plan(
     log: EpisodeLog,
     settings: ForecastSettings,
     *,
+    training: TrainingEpisodes | None = None,
     span: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> Plan:
     """How many more episodes under the present policy until the candidate could pass the gate?
 
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
+    `training` are those, if there are any; else a share of the log is for training, as in the gate.
     """
     axis = log_axis(settings, span or log.span)
-    log = in_time_order(log)
-    if log.capacity == 0:
-        log = grow(log, 1)
+    seen, tested = _parts(settings, training, log, seed)
     safe = BehaviorPolicy() if safe is None else safe
-    multipliers = draw_multipliers(settings, log, seed)
+    multipliers = draw_multipliers(settings, tested.log, seed)
     outcome = eqx.filter_jit(compare_policies)(
-        settings, candidate, safe, HeldOutEpisodes(log), axis, multipliers
+        settings, candidate, safe, tested, axis, multipliers, training=seen
     )
-    return _plan(settings, log, axis, outcome, _action_need(candidate, log, outcome))
+    return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome))
+
+
+def _parts(
+    settings: ForecastSettings, training: TrainingEpisodes | None, log: EpisodeLog, seed: int
+) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
+    """What the gate would train on, and what it would test."""
+    if training is None and settings.needs_training:
+        training, held_out = split_log(log, train_fraction=CALIBRATION_SHARE, seed=seed)
+        log = held_out.log
+    seen = None if training is None else TrainingEpisodes(_ready(training.log))
+    return seen, HeldOutEpisodes(_ready(log))
+
+
+def _ready(log: EpisodeLog) -> EpisodeLog:
+    """In time order, and with room for an episode."""
+    ordered = in_time_order(log)
+    return ordered if ordered.capacity else grow(ordered, 1)
 
 
 def _plan(
@@ -275,7 +292,8 @@ def _sentence(
     if reason is Reason.BETTER:
         return "The candidate passes with the episodes at hand."
     if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
-        least = max(MIN_EPISODES, 2 * settings.basis.size)
+        share = 1 - CALIBRATION_SHARE if settings.needs_training else 1
+        least = math.ceil(max(MIN_EPISODES, 2 * settings.basis.size) / share)
         return f"{n} episodes say nothing yet: at least {least} are needed for a first estimate."
     if reason is not Reason.NOT_BETTER:
         return f"More episodes alone will not help: {reason.sentence}"

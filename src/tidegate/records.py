@@ -42,6 +42,15 @@ class Advantage:
     scales: tuple[Scale, ...]
     leading: int
 
+    def role(self, index: int) -> str:
+        """What the test asks of a scale."""
+        if index == self.leading:
+            return "leads"
+        scale = self.scales[index]
+        if scale.needed:
+            return "must pass"
+        return "must not contradict" if scale.watched else "not asked"
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Decision:

@@ -174,7 +174,8 @@ def _paired_comparison(
         series = series_of(log, returns), series_of(past_log, past)
         return bounded_forecast(settings, *series, axis, multipliers)
 
-    first, second = (alone(returns[i], past_returns[i]) for i in (0, 1))
+    both = jax.vmap(alone)(returns, past_returns)
+    first, second = (map_leaves(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
     return Comparison(first[0], second[0], first[1], second[1], _first_doubt(doubts), test)
 
 
@@ -271,10 +272,10 @@ def safety_test(
         settings,
         candidate,
         safe,
-        held_out,
+        HeldOutEpisodes(held_out.log),  # the axis has the span: as numbers it would compile anew
         axis,
         multipliers,
-        training=training,
+        training=None if training is None else TrainingEpisodes(training.log),
         margin=jnp.asarray(margin, float),
         level=None if level is None else jnp.asarray(level, float),
     )

@@ -39,7 +39,7 @@ class Scales(eqx.Module):
 
     smallest: int = eqx.field(static=True, default=12)
     origins: int = eqx.field(static=True, default=24)
-    tolerance: float = eqx.field(static=True, default=4.0)
+    tolerance: float = eqx.field(static=True, default=2.0)
     caution: float = eqx.field(static=True, default=1.5)
 
     def __check_init__(self) -> None:

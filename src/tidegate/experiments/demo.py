@@ -1,4 +1,4 @@
-"""The demonstration: SPIN and the stationary baseline, live, in the same drifting world."""
+"""The demonstration: Tidegate, SPIN and a stationary baseline, live, in the same drifting world."""
 
 import dataclasses
 from collections.abc import Callable
@@ -9,14 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..basis import CosineBasis
 from ..drivers import LiveLoop, World
+from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..loop import SpinSettings
 from ..policies import DiscretePolicy, SoftmaxPolicy
 from ..precision import in_double
-from ..presets import paper_settings, stationary_settings
+from ..presets import multiscale_settings, paper_settings, stationary_settings
 from ..records import Decision, describe_settings
 from ..simulators.diabetes import DayRecord, DiscreteDiabetes
 from ..simulators.recommender import Recommender
@@ -69,12 +71,14 @@ class LiveRun:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Demo:
-    """Both runs in the same world, and what each action alone was truly worth in each window."""
+    """The runs in the same world, and what each action alone was truly worth in each window.
+
+    The first run is the one whose decision is looked at closely.
+    """
 
     domain: Domain
     world: World
-    spin: LiveRun
-    baseline: LiveRun
+    runs: tuple[LiveRun, ...]
     action_performance: npt.NDArray[np.float64]
     speed: int
     lookahead: int
@@ -87,8 +91,9 @@ class Demo:
         return best
 
     @property
-    def runs(self) -> tuple[LiveRun, LiveRun]:
-        return self.spin, self.baseline
+    def shown(self) -> LiveRun:
+        """The run whose decision is looked at closely."""
+        return self.runs[0]
 
     def summary(self) -> dict[str, Any]:
         """The table as plain values."""
@@ -97,7 +102,7 @@ class Demo:
             "speed": self.speed,
             "lookahead": self.lookahead,
             "seed": self.seed,
-            "windows": len(self.spin.deployed),
+            "windows": len(self.shown.deployed),
             "algorithms": [
                 {
                     "name": run.name,
@@ -121,7 +126,7 @@ def run_demo(
     truth_days: int = 500,
     progress: Progress | None = None,
 ) -> Demo:
-    """Run both algorithms live, a window of `lookahead` episodes at a time.
+    """Run the algorithms live, a window of `lookahead` episodes at a time.
 
     The truth about a patient's treatments is their mean over `truth_days` simulated days.
     """
@@ -130,18 +135,25 @@ def run_demo(
             f"{num_episodes} episodes make fewer than two windows of {lookahead}",
             expected="at least two windows",
         )
+    algorithms = demo_algorithms(lookahead, order)
     world = demo_world(domain, speed, truth_days)
-    steps = round(3.5 * lookahead)
-    algorithms = {
-        "SPIN": paper_settings(lookahead=lookahead, basis=CosineBasis(order), gradient_steps=steps),
-        "Stationary": stationary_settings(lookahead=lookahead, gradient_steps=steps),
-    }
-    spin, baseline = (
+    runs = tuple(
         _run_live(name, settings, world, num_episodes // lookahead, seed, progress)
         for name, settings in algorithms.items()
     )
-    worth = _action_performance(world, spin.window_ends)
-    return Demo(domain, world, spin, baseline, worth, speed, lookahead, seed)
+    worth = _action_performance(world, runs[0].window_ends)
+    return Demo(domain, world, runs, worth, speed, lookahead, seed)
+
+
+def demo_algorithms(lookahead: int, order: int) -> dict[str, SpinSettings]:
+    """Tidegate's own method, SPIN as published with a cosine trend of this order, and no trend at all."""
+    steps = round(3.5 * lookahead)
+    cosines = CosineBasis(order)
+    return {
+        "Tidegate": multiscale_settings(lookahead=lookahead, gradient_steps=steps),
+        "SPIN": paper_settings(lookahead=lookahead, basis=cosines, gradient_steps=steps),
+        "Stationary": stationary_settings(lookahead=lookahead, gradient_steps=steps),
+    }
 
 
 def demo_world(domain: Domain, speed: int, truth_days: int) -> World:
@@ -167,9 +179,9 @@ def patient_days(demo: Demo) -> dict[str, DayRecord]:
     """
     world = demo.world
     assert isinstance(world, DiscreteDiabetes)
-    policies = {"safe": world.safe_policy, "candidate": demo.spin.showcase_policy}
+    policies = {"safe": world.safe_policy, "candidate": demo.shown.showcase_policy}
     actions = [int(np.argmax(np.asarray(policy.outputs()))) for policy in policies.values()]
-    number = demo.spin.showcase.safe.forecast_times[:1]
+    number = demo.shown.showcase.safe.forecast_times[:1]
     return {
         f"{name}: CR {world.treatments[action][0]:g}, CF {world.treatments[action][1]:g}": map_leaves(
             lambda values: np.asarray(values)[0],
@@ -177,6 +189,14 @@ def patient_days(demo: Demo) -> dict[str, DayRecord]:
         )
         for name, action in zip(policies, actions, strict=True)
     }
+
+
+@in_double
+def true_advantage(demo: Demo) -> float:
+    """What the candidate on show was truly worth above the safe policy, over the forecast episodes."""
+    times = jnp.asarray(demo.shown.showcase.safe.forecast_times)
+    candidate, safe = demo.shown.showcase_policy, demo.world.safe_policy
+    return float(_worth(demo.world, candidate, times) - _worth(demo.world, safe, times))
 
 
 @in_double
@@ -193,19 +213,17 @@ def _run_live(
     loop = LiveLoop(
         settings, world.safe_policy, seed=seed, capacity=WARMUP + num_windows * window // 2
     )
-    collect: Any = eqx.filter_jit(world.collect)
-    performance: Any = eqx.filter_jit(world.performance)
     keys = jax.random.split(jax.random.key(seed), num_windows + 1)
-    warm = collect(world.safe_policy, jnp.arange(1.0, WARMUP + 1), keys[-1])
+    warm = _collect(world, world.safe_policy, jnp.arange(1.0, WARMUP + 1), keys[-1])
     loop.observe(warm)
     episodes, rows, reasons = [warm], [], []
     showcase: tuple[Decision, DiscretePolicy] | None = None
     for index in range(num_windows):
         numbers = WARMUP + index * window + jnp.arange(1.0, window + 1)
         policy, deployed = loop.policy, _is_deployed(loop)
-        episodes.append(collect(policy, numbers, keys[index]))
+        episodes.append(_collect(world, policy, numbers, keys[index]))
         decision = loop.step(episodes[-1])
-        truth = [float(jnp.mean(performance(p, numbers))) for p in (policy, world.safe_policy)]
+        truth = [float(_worth(world, one, numbers)) for one in (policy, world.safe_policy)]
         rows.append((float(numbers[-1]), deployed, *truth))
         reasons.append(decision.reason)
         if showcase is None or decision.verdict is Verdict.DEPLOY or index == num_windows - 1:
@@ -229,6 +247,18 @@ def _run_live(
         showcase_policy=showcase[1],
         settings=describe_settings(settings),
     )
+
+
+@eqx.filter_jit
+def _collect(world: World, policy: Any, numbers: Any, key: PRNGKeyArray) -> EpisodeLog:
+    """Compiled once for all runs."""
+    return world.collect(policy, numbers, key)
+
+
+@eqx.filter_jit
+def _worth(world: World, policy: Any, numbers: Any) -> Float[Array, ""]:
+    """True performance, averaged over these episodes."""
+    return jnp.mean(world.performance(policy, numbers))
 
 
 def _is_deployed(loop: LiveLoop) -> bool:

@@ -22,6 +22,7 @@ Bin = Mapping[str, Any]  # mean and standard_error of the episodes numbered from
 CANDIDATE, SAFE, OBSERVED = "#c2410c", "#1d4ed8", "#9ca3af"
 BETTER, WORSE, KEPT = "#15803d", "#b91c1c", "#e5e7eb"
 STATIONARY = "#a16207"
+RIVALS = ("#0d9488", "#a855f7")  # SPIN and the stationary baseline, beside our own
 MAX_DOTS = 4000  # more than that is a blot
 STYLE: Any = {
     "font.size": 10,
@@ -162,7 +163,8 @@ def _draw_forecast(axis: Axes, forecast: "Forecast", color: str, name: str) -> N
     """The trend, and at its end the interval of the mean over the forecast window, drawn wide enough."""
     axis.plot(forecast.curve_times, forecast.curve, color=color, lw=1.8, label=f"{name}: trend")
     times = forecast.forecast_times
-    width = max(times[-1] - times[0] + 1, 0.02 * (times[-1] - forecast.curve_times[0]))
+    first = forecast.episode_numbers.min(initial=forecast.curve_times[0])
+    width = max(times[-1] - times[0] + 1, 0.02 * (times[-1] - first))
     axis.fill_between(
         [times[0], times[0] + width], forecast.lower, forecast.upper, color=color, alpha=0.3, lw=0,
         label=f"{name}: forecast, {1 - forecast.alpha:.0%} interval",
@@ -221,16 +223,14 @@ def _backtest_range(policy: "PolicyBacktest") -> tuple[float, float]:
 
 def draw_learning_curves(axis: Axes, demo: "Demo") -> Axes:
     """True performance of the policy in force, window by window."""
-    ends = demo.spin.window_ends
+    ends = demo.shown.window_ends
     axis.plot(ends, demo.best_performance, color=OBSERVED, lw=1, ls=":", label="best single action")
-    axis.plot(ends, demo.spin.safe_performance, color=SAFE, lw=1.6, label="safe policy")
-    axis.plot(
-        ends, demo.baseline.performance, color=STATIONARY, lw=1, alpha=0.9, label=demo.baseline.name
-    )
-    axis.plot(ends, demo.spin.performance, color=CANDIDATE, lw=1.4, label=demo.spin.name)
+    axis.plot(ends, demo.shown.safe_performance, color=SAFE, lw=1.6, label="safe policy")
+    for order, (run, color) in enumerate(zip(demo.runs, (CANDIDATE, *RIVALS), strict=True)):
+        axis.plot(ends, run.performance, color=color, lw=1.2, label=run.name, zorder=4 - order)
     axis.set_xlabel("episode")
     axis.set_ylabel("true performance")
-    legend_above(axis, ncols=4)
+    legend_above(axis, ncols=5)
     return axis
 
 

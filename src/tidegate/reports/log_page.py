@@ -21,13 +21,23 @@ from ..backtesting import PolicyBacktest
 from ..bootstrap import Side
 from ..goodness import TESTS
 from ..performance import Forecast
+from ..records import Advantage, Scale
 from ..verdicts import Reason, Verdict
-from .figures import CANDIDATE, SAFE, draw_backtest, draw_comparison, draw_evaluation, draw_figure
+from .figures import (
+    CANDIDATE,
+    SAFE,
+    draw_backtest,
+    draw_comparison,
+    draw_evaluation,
+    draw_figure,
+    legend_above,
+)
 from .page import inline_svg
+from .scales import draw_scales
 
 Plain = Mapping[str, Any]
 Rows = Sequence[tuple[str, Any]]
-WIDE, NARROW = (9.0, 4.2), (3.6, 4.2)  # inches; a narrow picture has its legend in one column
+WIDE, NARROW, HEIGHT = 9.0, 3.6, 4.2  # inches; a narrow picture has its legend in fewer columns
 UNITS = {"episode": "episodes", "hour": "hours", "day": "days", "number": "units of time"}
 AXES = {
     "episode": "episode",
@@ -42,9 +52,25 @@ FITNESS = (
 )
 GOODNESS = (
     "Does the trend fit? ({role})",
-    "The bounds assume a smooth trend in the span of the basis, independent episodes and no jumps. "
-    "A p-value below 0.01 is a warning: such a departure would be rare if the assumption held.",
+    "The bounds assume {trend}, independent episodes and no jumps. A p-value below 0.01 is a warning: "
+    "such a departure would be rare if the assumption held.",
 )
+TRENDS = {
+    True: "a line through the episodes of the leading time scale",
+    False: "a smooth trend in the span of the basis",
+}
+ESTIMATES = {
+    True: "by importance sampling around what a model of the rewards predicts (doubly robust: a wrong "
+    "model adds noise, not bias)",
+    False: "by importance sampling",
+}
+SCALES = (
+    "A line through the last episodes forecasts the advantage, at every time scale: the scale with the "
+    "smallest error leads, it and the shorter ones that are nearly as good must pass the test, and no "
+    "shorter one may point the other way."
+)
+PAPER_ONLY = ("basis", "order", "period")
+REACH = 3  # standard errors of the scales that must pass, which a picture shows
 
 
 class Record(Protocol):
@@ -82,6 +108,16 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True)
+class ScaleTable:
+    """What each time scale says of the advantage; each row has the role of its scale."""
+
+    explanation: str
+    picture: Picture
+    units: str
+    rows: Sequence[Plain]
+
+
+@dataclasses.dataclass(frozen=True)
 class View:
     """What the template fills in; what a kind of record does not have stays empty."""
 
@@ -94,6 +130,7 @@ class View:
     alerts: Sequence[str] = ()
     figures: Sequence[Figure] = ()
     guardrails: Plain | None = None
+    scales: ScaleTable | None = None
     picture: Picture | None = None
     forecasts: Rows = ()
     tables: Sequence[Table] = ()
@@ -112,6 +149,7 @@ def log_page(record: Record | Plain) -> str:
             backtest=data.get("backtest"),
             backtest_pictures=_backtest_pictures(data),
             settings=_settings(data),
+            multiscale=_multiscale(data),
             origins=_origins(data),
             record=json.dumps(data, indent=1, ensure_ascii=False),
         )
@@ -169,6 +207,10 @@ def _say(words: str, **values: Any) -> Markup:
     return Markup(words).format(**values)
 
 
+def _multiscale(data: Plain) -> bool:
+    return bool(data["settings"].get("preset") == "MULTISCALE")
+
+
 def _gate_view(data: Plain) -> View:
     candidate, safe, checks = data["candidate"], data["safe"], data["checks"]
     deploys = data["verdict"] == Verdict.DEPLOY.name
@@ -179,11 +221,9 @@ def _gate_view(data: Plain) -> View:
         lead=_plain_reason(data),
         detail=sentence(data["sentence"]),
         alerts=_gate_alerts(data),
-        figures=(
-            Figure("candidate", candidate["lower"], "the candidate is expected to earn at least"),
-            Figure("safe", safe["upper"], "the safe policy is expected to earn at most"),
-        ),
+        figures=_gate_figures(data),
         guardrails=data.get("guardrails"),
+        scales=_scale_table(data),
         rests_on=_gate_basis(data),
         picture=_comparison(data),
         forecasts=(
@@ -191,15 +231,42 @@ def _gate_view(data: Plain) -> View:
             (f"safe policy ({safe['policy']})", safe),
         ),
         tables=[
-            *_tables(checks["candidate"]["findings"], "candidate"),
-            *_tables(checks["safe"]["findings"], "safe policy", folded=True),
+            *_tables(data, checks["candidate"]["findings"], "candidate"),
+            *_tables(data, checks["safe"]["findings"], "safe policy", folded=True),
         ],
+    )
+
+
+def _gate_figures(data: Plain) -> tuple[Figure, ...]:
+    """One bound of the difference and its p-value; under the published test, one bound of each policy."""
+    advantage = data.get("advantage")
+    if advantage is None:
+        candidate, safe = data["candidate"], data["safe"]
+        return (
+            Figure("candidate", candidate["lower"], "the candidate is expected to earn at least"),
+            Figure("safe", safe["upper"], "the safe policy is expected to earn at most"),
+        )
+    rare = (
+        "p-value: how often chance alone shows such an advantage. The gate asks for {level} or less"
+    )
+    return (
+        Figure(
+            "candidate",
+            advantage["lower"],
+            "the candidate is expected to earn at least this much more than the safe policy",
+        ),
+        Figure("", advantage["p_value"], _say(rare, level=number(advantage["level"]))),
     )
 
 
 def _plain_reason(data: Plain) -> Markup:
     """The reason without the words of statistics."""
-    says = {Reason.BETTER.name: "shows that", Reason.NOT_BETTER.name: "does not show that"}
+    says = {
+        Reason.BETTER.name: "shows that",
+        Reason.NOT_BETTER.name: "does not show that",
+        Reason.SCALES_DISAGREE.name: "does not show that",
+        Reason.BUDGET_SPENT.name: "was not asked whether",
+    }
     if not data["guaranteed"]:
         says[Reason.BETTER.name] = "shows, by its numbers alone, that"
     return _say(
@@ -219,7 +286,11 @@ def _plain_guardrails(data: Plain) -> str:
     broken = [one["outcome"] for one in data["guardrails"]["outcomes"] if not one["holds"]]
     if not broken:
         return ", and that every guardrail holds" if data["verdict"] == "DEPLOY" else ""
-    joints = {Reason.BETTER.name: "but not that", Reason.NOT_BETTER.name: "nor that"}
+    joints = {
+        Reason.BETTER.name: "but not that",
+        Reason.NOT_BETTER.name: "nor that",
+        Reason.SCALES_DISAGREE.name: "nor that",
+    }
     joint = joints.get(data["reason"], "nor whether")
     return f", {joint} every guardrail holds ({', '.join(broken)})"
 
@@ -266,26 +337,63 @@ def _names(findings: Sequence[Plain]) -> str:
 def _gate_basis(data: Plain) -> Markup:
     candidate = data["candidate"]
     return _say(
-        "The gate opens only if the first number is above the second. {forecast} It rests on "
-        "{episodes} test episodes of {source}, worth {worth} episodes collected with the candidate "
-        "itself. The allowed probability of a wrong deployment is {alpha}. {overlap}",
+        "{rule} {forecast} It rests on {episodes} test episodes of {source}, worth {worth} episodes "
+        "collected with the candidate itself. {alpha} {overlap}",
+        rule=_gate_rule(data),
         forecast=_horizon(data, candidate),
         episodes=number(candidate["num_episodes"]),
         source=data["provenance"]["source"],
         worth=number(candidate["effective_sample_size"]),
-        alpha=percent(candidate["alpha"]),
+        alpha=_allowance(data),
         overlap=data["overlap"]["sentence"],
+    )
+
+
+def _gate_rule(data: Plain) -> str | Markup:
+    advantage = data.get("advantage")
+    if advantage is None:
+        return "The gate opens only if the first number is above the second."
+    return _say(
+        "The gate opens only if the p-value is at most {level} at every time scale that must pass, and no "
+        "shorter scale points the other way.",
+        level=number(advantage["level"]),
+    )
+
+
+def _allowance(data: Plain) -> Markup:
+    """How often the gate may be wrong: this once, or in all tests of a budget."""
+    budget = data.get("budget")
+    if budget is None:
+        return _say(
+            "The allowed probability of a wrong deployment is {alpha}.",
+            alpha=percent(data["settings"]["alpha"]),
+        )
+    share = "nothing is left" if not budget["level"] > 0 else "{level} is for this one"
+    return _say(
+        "This is test {n} of an error budget ({rule}, planned for {tests} tests). The allowed "
+        "probability of any wrong deployment, in all tests together, is {alpha}, of which "
+        + share
+        + ".",
+        n=number(budget["number"]),
+        rule=_words(budget["rule"].lower()),
+        tests=number(budget["tests"]),
+        alpha=percent(budget["alpha"]),
+        level=percent(budget["level"]),
     )
 
 
 def _horizon(data: Plain, forecast: Plain) -> Markup:
     first, last = forecast["forecast_episodes"] or (None, None)
+    what = "The forecast is of"
+    if "candidate" in data:
+        what = "Both are bounds on"
+        if data.get("advantage") is not None:
+            what = "The advantage is the candidate's minus the safe policy's"
     return _say(
-        "Both are bounds on the mean return of an episode over the next {lookahead} {units} "
-        "({first} to {last} on the time axis)."
-        if "candidate" in data
-        else "The forecast is of the mean return of an episode over the next {lookahead} {units} "
-        "({first} to {last} on the time axis).",
+        "{what} {the}mean return of an episode over the next {lookahead} {units} ({first} to {last} on "
+        "the time axis).",
+        what=what,
+        the="" if what.endswith("'s") else "the ",
         lookahead=number(data["settings"]["lookahead"]),
         units=_units(data),
         first=number(first),
@@ -301,12 +409,65 @@ def _axis_label(data: Plain) -> str:
     return AXES[data["provenance"]["time_unit"]]
 
 
-def _tables(findings: Sequence[Plain], role: str, *, folded: bool = False) -> list[Table]:
+def _scale_table(data: Plain) -> ScaleTable | None:
+    advantage = _advantage(data)
+    if advantage is None or not advantage.scales:
+        return None
+    rows = [
+        {**one, "role": advantage.role(index)}
+        for index, one in enumerate(data["advantage"]["scales"])
+    ]
+    return ScaleTable(SCALES, _scale_picture(data, advantage), _units(data), rows)
+
+
+def _advantage(data: Plain) -> Advantage | None:
+    """The paired test back from plain values; what is null was not finite."""
+    plain = data.get("advantage")
+    if plain is None:
+        return None
+
+    def known(values: Plain) -> dict[str, Any]:
+        return {name: _float(value) if value is None else value for name, value in values.items()}
+
+    return Advantage(
+        **{**known(plain), "scales": tuple(Scale(**known(one)) for one in plain["scales"])}
+    )
+
+
+def _scale_picture(data: Plain, advantage: Advantage) -> Picture:
+    count = len(advantage.scales)
+    ahead = sum(one.point > 0 for one in advantage.scales)
+    return _picture(
+        f"Forecast advantage of the candidate at {count} time scales, of which {ahead} are above zero",
+        "The forecast advantage at each time scale. Thick bars: one standard error of noise; thin bars: "
+        "with the bias. Diamond: the leading scale. Filled circles must pass, open ones must not "
+        "contradict, grey ones are not asked. Right of the upright line the candidate is better. What "
+        "lies far from the scales that must pass is cut off at the edge.",
+        lambda axis, columns: _draw_scales(axis, advantage, _units(data), columns),
+        height=1.4 + 0.3 * count,
+    )
+
+
+def _draw_scales(axis: Axes, advantage: Advantage, units: str, columns: int) -> Axes:
+    draw_scales(axis, advantage, units)
+    asked = [one for i, one in enumerate(advantage.scales) if one.needed or i == advantage.leading]
+    ends = [one.point + side * REACH * one.standard_error for one in asked for side in (-1, 1)]
+    finite = [end for end in (0.0, *ends) if np.isfinite(end)]
+    if max(finite) > min(finite):
+        axis.set_xlim(min(finite), max(finite))
+    legend_above(axis, ncols=2 * columns, markerscale=1)
+    return axis
+
+
+def _tables(
+    data: Plain, findings: Sequence[Plain], role: str, *, folded: bool = False
+) -> list[Table]:
     """The findings about the log, then those about the trend."""
+    trend = TRENDS[_multiscale(data)]
     fitness = [one for one in findings if one["name"] not in TESTS]
     goodness = [one for one in findings if one["name"] in TESTS]
     return [
-        Table(title.format(role=role), explanation, rows, folded)
+        Table(title.format(role=role), explanation.format(trend=trend), rows, folded)
         for (title, explanation), rows in ((FITNESS, fitness), (GOODNESS, goodness))
         if rows
     ]
@@ -335,7 +496,7 @@ def _evaluate_view(data: Plain) -> View:
         ),
         picture=_picture(
             "Estimated returns, trend and forecast",
-            "Dots: what the policy would have earned in single episodes, by importance sampling. "
+            f"Dots: what the policy would have earned in single episodes, {_estimates(data)}. "
             "Circles: means of consecutive episodes with their standard errors. Boxes at the right: "
             "the forecast with its interval, and what an estimate says that takes the world to "
             "stand still.",
@@ -349,8 +510,13 @@ def _evaluate_view(data: Plain) -> View:
             ),
         ),
         forecasts=((data["policy"], forecast), ("if nothing changed", stationary)),
-        tables=_tables(data["findings"], "policy"),
+        tables=_tables(data, data["findings"], "policy"),
     )
+
+
+def _estimates(data: Plain) -> str:
+    """How returns are estimated; a stream has no model of them."""
+    return ESTIMATES[_multiscale(data) and not data.get("streamed")]
 
 
 def _warnings(findings: Sequence[Plain]) -> list[str]:
@@ -388,7 +554,7 @@ def _check_view(data: Plain) -> View:
                 legend_columns=columns,
             ),
         ),
-        tables=_tables(findings, "policy"),
+        tables=_tables(data, findings, "policy"),
     )
 
 
@@ -407,9 +573,15 @@ def _backtest_view(data: Plain) -> View:
 def _plan_view(data: Plain) -> View:
     plan = data["plan"]
     lacking = data["lacking_actions"]
+    asked = {
+        "more_episodes": "more episodes for an even chance",
+        "likely_episodes": "more episodes for odds of 4 to 1",
+        "more_traffic": "times as many episodes in the same time, for an even chance",
+    }
     return View(
         headline="How many more episodes?",
         lead=plan["sentence"],
+        figures=[Figure("", plan[one], asked[one]) for one in asked if plan[one]],
         alerts=[sentence(one) for one in data["caveats"]],
         rests_on=_say("Actions that lack data: {names}.", names=plain(lacking)) if lacking else "",
     )
@@ -430,10 +602,15 @@ def _comparison(data: Plain) -> Picture:
     return _picture(
         "Estimated returns, trends and forecasts of both policies",
         "Dots: what the candidate (orange) and the safe policy (blue) would have earned in single test "
-        "episodes, by importance sampling. Circles: means of consecutive episodes with their "
-        "standard errors. Lines: fitted trends. Boxes at the right: forecasts with their intervals, "
-        "drawn wide enough to be seen. The gate opens only if the orange box lies wholly above the "
-        "blue one.",
+        f"episodes, {_estimates(data)}. Circles: means of consecutive episodes with their standard "
+        "errors. Lines: fitted trends. Boxes at the right: forecasts with their intervals, drawn wide "
+        "enough to be seen. "
+        + (
+            "The gate opens only if the orange box lies wholly above the blue one."
+            if data.get("advantage") is None
+            else "The boxes may overlap: the gate tests the difference, which shared episodes tell more "
+            "precisely than either."
+        ),
         lambda axis, columns: draw_comparison(
             axis,
             _forecast(candidate),
@@ -446,9 +623,11 @@ def _comparison(data: Plain) -> Picture:
     )
 
 
-def _picture(title: str, caption: str, draw: Callable[[Axes, int], Axes]) -> Picture:
-    wide = draw_figure(*WIDE, lambda axis: draw(axis, 2))
-    narrow = draw_figure(*NARROW, lambda axis: draw(axis, 1))
+def _picture(
+    title: str, caption: str, draw: Callable[[Axes, int], Axes], *, height: float = HEIGHT
+) -> Picture:
+    wide = draw_figure(WIDE, height, lambda axis: draw(axis, 2))
+    narrow = draw_figure(NARROW, height, lambda axis: draw(axis, 1))
     return Picture(inline_svg(wide, title), inline_svg(narrow, f"{title}, narrow"), caption)
 
 
@@ -511,7 +690,8 @@ def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
 
 
 def _settings(data: Plain) -> Rows:
-    rows = [(name, value) for name, value in data["settings"].items() if name != "forecast"]
+    absent = ("forecast", *(PAPER_ONLY if _multiscale(data) else ()))
+    rows = [(name, value) for name, value in data["settings"].items() if name not in absent]
     search = [(name, value) for name, value in data.get("search", {}).items() if name != "settings"]
     return [(_words(name), value) for name, value in [*rows, *search, ("seed", data["seed"])]]
 
@@ -534,6 +714,7 @@ def _origins(data: Plain) -> list[tuple[str, Rows]]:
         "Log": {name: origin[name] for name in log},
         "Columns": origin["columns"],
         "Training": data.get("training") or {},
+        "Error budget": data.get("budget") or {},
         "Hashes": {name: value for name, value in hashes.items() if value},
         "Versions": origin["versions"],
     }

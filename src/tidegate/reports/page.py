@@ -11,11 +11,13 @@ import matplotlib.pyplot as plt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
-from ..experiments.demo import Demo, patient_days
+from ..experiments.demo import Demo, patient_days, true_advantage
 from ..experiments.domains import Domain
+from ..records import Advantage
 from ..simulators.diabetes import TREATMENTS
 from .diabetes import draw_best_treatment, draw_glucose_days
 from .figures import STYLE, draw_decisions, draw_figure, draw_learning_curves, draw_showcase
+from .scales import draw_scales
 
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
@@ -52,7 +54,7 @@ def _patient_pictures(demo: Demo) -> dict[str, Any]:
     drift = draw_figure(
         *(9, 3.8),
         lambda axis: draw_best_treatment(
-            axis, demo.spin.window_ends, demo.action_performance, TREATMENTS
+            axis, demo.shown.window_ends, demo.action_performance, TREATMENTS
         ),
     )
     return {
@@ -62,18 +64,36 @@ def _patient_pictures(demo: Demo) -> dict[str, Any]:
     }
 
 
+def _scale_rows(advantage: Advantage) -> list[dict[str, Any]]:
+    """What each time scale says, and what is asked of it."""
+    return [
+        {**vars(scale), "role": advantage.role(index)}
+        for index, scale in enumerate(advantage.scales)
+    ]
+
+
 def demo_page(demo: Demo) -> str:
     """The demonstration as a page."""
+    decision = demo.shown.showcase
+    advantage = decision.advantage
+    assert advantage is not None
+    rows = len(advantage.scales)
     curves = draw_figure(9, 3.6, lambda axis: draw_learning_curves(axis, demo))
-    strips = draw_figure(9, 1.8, lambda axis: draw_decisions(axis, demo.runs))
-    picture = draw_figure(9, 4.2, lambda axis: draw_showcase(axis, demo.spin))
+    strips = draw_figure(9, 2.3, lambda axis: draw_decisions(axis, demo.runs))
+    picture = draw_figure(9, 4.2, lambda axis: draw_showcase(axis, demo.shown))
+    scales = draw_figure(9, 1.3 + 0.3 * rows, lambda axis: draw_scales(axis, advantage))
     return _TEMPLATES.get_template(f"{demo.domain}.html").render(
         demo=demo,
         patient=_patient_pictures(demo) if demo.domain is Domain.DIABETES else {},
         summary=demo.summary(),
+        decision=decision,
+        advantage=advantage,
+        rows=_scale_rows(advantage),
+        truth=true_advantage(demo),
         curves=inline_svg(curves, "True performance of the policy in force over time"),
-        strips=inline_svg(strips, "Decisions of both algorithms along time"),
+        strips=inline_svg(strips, "Decisions of the algorithms along time"),
         picture=inline_svg(picture, "One decision: returns, trends and forecasts"),
-        record=demo.spin.showcase.to_json(),
+        scales=inline_svg(scales, "The same decision: the forecast advantage at every time scale"),
+        record=decision.to_json(),
         settings=json.dumps({run.name: run.settings for run in demo.runs}, indent=1),
     )

@@ -19,12 +19,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _HOMES = {
-    "choices": ("BasisKind", "PolicyClass", "Preset"),
+    "choices": ("BasisKind", "BudgetRule", "PolicyClass", "Preset"),
     "settings": ("PlainSettings", "SearchChoices"),
     "opening": ("LogFile", "OpenLog", "open_log"),
     "provenance": ("Provenance",),
     "checking": ("CheckRecord", "check"),
     "evaluation": ("Evaluation", "evaluate"),
+    "budgets": ("Budget", "BudgetPlan", "Grant", "Ledger", "read_ledger"),
     "gating": ("GateRecord", "gate"),
     "training": ("TrainingRecord", "read_training"),
     "improvement": ("Improvement", "improve", "save_improvement"),
@@ -40,9 +41,15 @@ __all__ = sorted(_HOME)
 if TYPE_CHECKING:
     from .backtests import BacktestRecord as BacktestRecord
     from .backtests import backtest as backtest
+    from .budgets import Budget as Budget
+    from .budgets import BudgetPlan as BudgetPlan
+    from .budgets import Grant as Grant
+    from .budgets import Ledger as Ledger
+    from .budgets import read_ledger as read_ledger
     from .checking import CheckRecord as CheckRecord
     from .checking import check as check
     from .choices import BasisKind as BasisKind
+    from .choices import BudgetRule as BudgetRule
     from .choices import PolicyClass as PolicyClass
     from .choices import Preset as Preset
     from .evaluation import Evaluation as Evaluation

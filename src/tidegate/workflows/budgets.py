@@ -5,12 +5,13 @@
     ...  # the safety test of `episodes_for(ledger, turn, held_out)` at `turn.level`
     save_ledger(entered(ledger, turn.entry(...)), "budget.json")  # before anybody sees the verdict
 
+`tidegate.workflows.gate(..., budget=Budget("budget.json"))` does all of it.
+
 The file is sealed with its own hash, as decision records are. It cannot show that it was deleted, or
 that a gate was asked without it.
 """
 
 import dataclasses
-import enum
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -30,6 +31,7 @@ from ..errors import SettingsError
 from ..findings import summarise
 from ..precision import in_double
 from ..verdicts import Verdict
+from .choices import BudgetRule
 from .storage import FORMAT, SEAL, read_record, record_hash, sealed, write_record
 
 KIND = "budget"
@@ -37,21 +39,6 @@ EXHAUSTED = (
     "nothing is left of the error budget for this test. Start a new ledger, which allows another α of "
     "wrong deployments, or plan more tests next time."
 )
-
-
-class BudgetRule(enum.StrEnum):
-    """How α is shared out among the tests."""
-
-    HARMONIC = "harmonic"
-    """Any number of tests; half of α is spent after the planned ones."""
-    EVEN = "even"
-    """The same for each of the planned tests."""
-    OBRIEN_FLEMING = "obrien-fleming"
-    """Little for the first of the planned tests, most for the last."""
-    POCOCK = "pocock"
-    """Nearly even."""
-    SIDAK = "sidak"
-    """Even, and each test on episodes after the last one: what was tested once is not tested again."""
 
 
 _SPENDING: dict[BudgetRule, Callable[[float, int], Spending]] = {
@@ -81,6 +68,14 @@ class BudgetPlan:
 
     def __str__(self) -> str:
         return f"{self.rule.value} over {self.tests} tests"
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """The file of a ledger, and the plan that it has, or is begun with."""
+
+    path: str | Path
+    plan: BudgetPlan = dataclasses.field(default_factory=BudgetPlan)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,6 +139,37 @@ class Turn:
 
 
 @dataclasses.dataclass(frozen=True)
+class Grant:
+    """What a gate was allowed: the budget's part of a decision record, and all that a replay needs.
+
+    `after` is the last episode that may not be tested any more; None if all may be.
+    """
+
+    number: int
+    level: float
+    question: str
+    alpha: float
+    rule: BudgetRule
+    tests: int
+    after: float | None
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The grant in a record."""
+        fields = {field.name: plain[field.name] for field in dataclasses.fields(cls)}
+        return cls(**{**fields, "rule": BudgetRule[fields["rule"]]})
+
+    def __str__(self) -> str:
+        if not self.level > 0:
+            return f"nothing is left of α = {self.alpha:g} for test {self.number} ({self._plan})."
+        return f"this is test {self.number}, at level {self.level:.3g} of α = {self.alpha:g} ({self._plan})."
+
+    @property
+    def _plan(self) -> BudgetPlan:
+        return BudgetPlan(self.rule, self.tests)
+
+
+@dataclasses.dataclass(frozen=True)
 class Ledger:
     """The budget and every test that drew on it, in order."""
 
@@ -157,12 +183,10 @@ class Ledger:
         return math.fsum(entry.level for entry in self.entries)
 
     def __str__(self) -> str:
-        level = next_level(self)
-        ahead = f"test {len(self.entries) + 1} has level {level:.3g}." if level > 0 else EXHAUSTED
-        return (
-            f"{self.spent:.3g} of α = {self.alpha:g} spent in {len(self.entries)} tests "
-            f"({self.plan}); {ahead}"
-        )
+        level, count = next_level(self), len(self.entries)
+        ahead = f"test {count + 1} has level {level:.3g}." if level > 0 else EXHAUSTED
+        tests = "1 test" if count == 1 else f"{count} tests"
+        return f"{self.spent:.3g} of α = {self.alpha:g} spent in {tests} ({self.plan}); {ahead}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the file."""
@@ -271,6 +295,19 @@ def next_test(ledger: Ledger, question: str) -> Turn:
     used = [entry.last_episode for entry in ledger.entries[: number - 1]]
     level = known[0].level if known else _level(ledger, number)
     return Turn(number, question, level, max(used, default=None), bool(known))
+
+
+def granted(ledger: Ledger, turn: Turn) -> Grant:
+    """The turn as a decision record holds it."""
+    return Grant(
+        number=turn.number,
+        level=turn.level,
+        question=turn.question,
+        alpha=ledger.alpha,
+        rule=ledger.plan.rule,
+        tests=ledger.plan.tests,
+        after=turn.after if ledger.plan.fresh_only else None,
+    )
 
 
 def episodes_for(ledger: Ledger, turn: Turn, held_out: HeldOutEpisodes) -> HeldOutEpisodes:

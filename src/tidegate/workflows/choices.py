@@ -21,6 +21,21 @@ class BasisKind(enum.StrEnum):
     CONSTANT = "constant"
 
 
+class BudgetRule(enum.StrEnum):
+    """How an error budget shares out α among the tests."""
+
+    HARMONIC = "harmonic"
+    """Any number of tests; half of α is spent after the planned ones."""
+    EVEN = "even"
+    """The same for each of the planned tests."""
+    OBRIEN_FLEMING = "obrien-fleming"
+    """Little for the first of the planned tests, most for the last."""
+    POCOCK = "pocock"
+    """Nearly even."""
+    SIDAK = "sidak"
+    """Even, and each test on episodes after the last one: what was tested once is not tested again."""
+
+
 class PolicyClass(enum.StrEnum):
     """Among which policies a candidate is searched."""
 

@@ -11,15 +11,16 @@ import typer
 
 from ..errors import SettingsError
 from ..multiplicity import Multiplicity
-from .choices import BasisKind, PolicyClass, Preset
+from .choices import BasisKind, BudgetRule, PolicyClass, Preset
 
 if TYPE_CHECKING:
     from ..guardrails import Guardrail
+    from .budgets import Budget
     from .opening import LogFile
     from .settings import PlainSettings, SearchChoices
 
 COLUMNS, FORECAST, OUTPUT = "Columns of the log", "Forecast", "Output"
-GUARDRAILS = "Guardrails"
+GUARDRAILS, BUDGET = "Guardrails", "Error budget"
 SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -228,6 +229,43 @@ class GuardrailFlags:
         from ..guardrails import parse_guardrail
 
         return tuple(parse_guardrail(one) for one in self.guardrail or ())
+
+
+def _budget(flag: str, help: str, **more: Any) -> Any:
+    return typer.Option(f"--{flag}", help=help, rich_help_panel=BUDGET, **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetFlags:
+    """On which budget of errors a gate draws."""
+
+    budget: Annotated[
+        Path | None,
+        _budget(
+            "budget",
+            "Share α among many gates: a ledger of them, begun by the first one.",
+            metavar="FILE.json",
+        ),
+    ] = None
+    budget_rule: Annotated[
+        BudgetRule | None, _budget("budget-rule", "How α is shared out; default harmonic.")
+    ] = None
+    budget_tests: Annotated[
+        int | None, _budget("budget-tests", "For how many gates; default 52.", metavar="N")
+    ] = None
+
+    def ledger(self) -> "Budget | None":
+        """The budget that these flags name."""
+        from .budgets import Budget, BudgetPlan
+
+        given = {"rule": self.budget_rule, "tests": self.budget_tests}
+        chosen: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+        if self.budget is None and chosen:
+            raise SettingsError(
+                f"--budget-{next(iter(chosen))} was given without --budget.",
+                remedy="Name the ledger, as in --budget budget.json.",
+            )
+        return None if self.budget is None else Budget(self.budget, BudgetPlan(**chosen))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,14 +10,16 @@ from ..findings import Finding, summarise
 from ..goodness import TESTS
 from ..guardrails import GuardedDecision, Guardrail, guarded_test
 from ..multiplicity import Multiplicity
-from ..records import Decision, advantage_values
+from ..records import Decision
 from ..verdicts import Verdict
+from .budgets import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger
 from .guarding import guardrail_values, with_outcomes
 from .opening import Log, Stage, silent
 from .pictures import forecast_values
 from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .storage import FORMAT, sealed
+from .spending import allowed, last_episode, question, require_level
+from .storage import FORMAT, SEAL, sealed
 from .training import Overlap, TrainingRecord
 from .trials import Training, Trial, origin_caveats, prepare
 
@@ -29,7 +31,7 @@ class GateRecord:
     `guarded` holds the test of the reward (`decision`) and those of the guardrails, if there are any.
     `checks` are the findings about the test episodes for each policy. `caveats` are sentences that
     belong beside the verdict: with one of them, it is not guaranteed. `backtest` is None if no past
-    dates were asked for.
+    dates were asked for, `budget` if the test had α for itself.
     """
 
     guarded: GuardedDecision
@@ -41,6 +43,7 @@ class GateRecord:
     training: TrainingRecord | None
     dates: int
     backtest: Backtest | None
+    budget: Grant | None
     settings: PlainSettings
     seed: int
     provenance: Provenance
@@ -98,8 +101,9 @@ class GateRecord:
             "caveats": list(self.caveats),
             "candidate": self._policy(self.candidate, "candidate"),
             "safe": self._policy(self.safe, "safe"),
-            "advantage": advantage_values(decision.advantage),
+            "advantage": summarise(decision.advantage),
             "guardrails": guardrail_values(self.guarded),
+            "budget": summarise(self.budget),
             "goodness_of_fit": {"passed": not self.failed_tests, "failed": list(self.failed_tests)},
             "checks": {name: check.summary() for name, check in self.checks.items()},
             "overlap": {"name": self.overlap.name, "sentence": self.overlap.value},
@@ -131,6 +135,7 @@ def gate(
     training: Training = None,
     guardrails: Sequence[Guardrail] = (),
     multiplicity: Multiplicity = Multiplicity.HOLM,
+    budget: Budget | Grant | None = None,
     dates: int = 0,
     seed: int = 0,
     stage: Stage = silent,
@@ -141,10 +146,33 @@ def gate(
     which episodes its search has seen: these are not tested. With `dates`, the record also holds a
     backtest of the test episodes at so many past dates. With `guardrails`, their outcomes are read and
     tested too, and must not be forecast to become worse than their margins.
+
+    With a `budget`, the test has the level that its ledger grants, and is in the ledger before this
+    returns; so many gates together have α. A `Grant` is what a record says was granted: for a replay.
     """
+    if budget is not None:
+        require_level(settings)
     wanted = with_outcomes(log, guardrails)
     trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
-    return decide(trial, dates, stage, guardrails, multiplicity)
+    if budget is None:
+        return decide(trial, dates, stage, guardrails, multiplicity)
+    asked = question(trial, guardrails, multiplicity)
+    if isinstance(budget, Grant):
+        grant = dataclasses.replace(budget, question=asked)
+        return decide(trial, dates, stage, guardrails, multiplicity, grant)
+    ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
+    turn = next_test(ledger, asked)
+    record = decide(trial, dates, stage, guardrails, multiplicity, granted(ledger, turn))
+    if not turn.repeated:
+        entry = turn.entry(
+            data_hash=record.decision.data_hash,
+            p_value=record.decision.p_value,
+            verdict=record.verdict,
+            last_episode=last_episode(trial),
+            record_hash=record.to_dict()[SEAL],
+        )
+        save_ledger(entered(ledger, entry), budget.path)
+    return record
 
 
 def decide(
@@ -153,8 +181,10 @@ def decide(
     stage: Stage,
     guardrails: Sequence[Guardrail] = (),
     multiplicity: Multiplicity = Multiplicity.HOLM,
+    grant: Grant | None = None,
 ) -> GateRecord:
     """The tests, and the checks of their episodes."""
+    trial = allowed(trial, grant)
     forecasting, seed, held_out = trial.settings.forecast(), trial.seed, trial.held_out
     stage("testing the candidate")
     guarded = guarded_test(
@@ -164,6 +194,7 @@ def decide(
         guardrails,
         training=trial.seen,
         multiplicity=multiplicity,
+        level=None if grant is None else grant.level,
         seed=seed,
     )
     stage("checking the test episodes")
@@ -186,6 +217,7 @@ def decide(
         training=trial.training,
         dates=dates,
         backtest=past,
+        budget=grant,
         settings=trial.settings,
         seed=seed,
         provenance=origin,

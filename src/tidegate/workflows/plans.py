@@ -79,6 +79,7 @@ def plan(
         *trial.policies,
         trial.held_out.log,
         trial.settings.forecast(),
+        training=trial.seen,
         span=trial.held_out.span,
         seed=seed,
     )

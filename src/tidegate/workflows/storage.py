@@ -8,7 +8,7 @@ from typing import Any
 from ..errors import SettingsError
 
 SEAL = "record_hash"
-FORMAT = 1
+FORMAT = 2
 
 
 def sealed(content: dict[str, Any]) -> dict[str, Any]:

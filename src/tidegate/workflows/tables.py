@@ -1,5 +1,6 @@
 """Records as readable tables on standard output."""
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -8,6 +9,7 @@ from rich.table import Table
 
 from ..findings import Finding, Level
 from ..performance import Forecast
+from ..records import Advantage
 from .backtests import BacktestRecord
 from .checking import CheckRecord
 from .evaluation import Evaluation
@@ -21,6 +23,7 @@ from .verification import Verification
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
 SHOWN_BINS = 10
+OVERLAPPING = "The intervals may overlap: the gate tests the difference, on the same episodes."
 
 
 def show(record: Any) -> None:
@@ -72,8 +75,10 @@ def _plain(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def _forecasts(console: Console, rows: dict[str, Forecast], title: str) -> None:
-    table = Table(title=title)
+def _forecasts(
+    console: Console, rows: dict[str, Forecast], title: str, caption: str | None = None
+) -> None:
+    table = Table(title=title, caption=caption)
     table.add_column("")
     for name in ("forecast", "lower", "upper", "episodes", "worth\non-policy"):
         table.add_column(name, justify="right")
@@ -82,6 +87,38 @@ def _forecasts(console: Console, rows: dict[str, Forecast], title: str) -> None:
         table.add_row(_plain(name), *(f"{number:.4g}" for number in numbers[:3]),
                       f"{one.num_episodes:,}", f"{one.effective_sample_size:,.0f}")  # fmt: skip
     console.print(table)
+
+
+def _scales(console: Console, advantage: Advantage, unit: str) -> None:
+    """What every time scale says of candidate − safe; what was not finite is told as unknown."""
+    table = Table(
+        title="Forecast advantage of the candidate at every time scale", caption=_all(advantage)
+    )
+    names = ("test\nepisodes", "advantage", "standard\nerror", "of it\nbias", "p-value")
+    for name in (f"last …\n{_units(unit)}", *names):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("the gate\nasks")
+    for index, one in enumerate(advantage.scales):
+        role = advantage.role(index)
+        style = {"leads": "bold", "must pass": ""}.get(role, "dim")
+        numbers = (one.point, one.standard_error, one.bias, one.p_value)
+        cells = [f"{number:.3g}" if math.isfinite(number) else "unknown" for number in numbers]
+        table.add_row(f"{one.span:.4g}", f"{one.episodes:,}", *cells, role, style=style)
+    console.print(table)
+
+
+def _all(advantage: Advantage) -> str:
+    """What the scales say together."""
+    if not math.isfinite(advantage.p_value):
+        return "Together they say nothing."
+    asked = f"p = {advantage.p_value:.2g}, which must be at most {advantage.level:.3g}"
+    if not math.isfinite(advantage.lower):
+        return f"Together: {asked}."
+    return f"Together: at least {advantage.lower:.4g}; {asked}."
+
+
+def _units(unit: str) -> str:
+    return "units of time" if unit == "number" else f"{unit}s"
 
 
 def _window(one: Forecast, unit: str) -> str:
@@ -133,7 +170,11 @@ def _gate(console: Console, record: GateRecord) -> None:
         f"candidate {record.candidate}": decision.candidate,
         f"safe {record.safe}": decision.safe,
     }
-    _forecasts(console, rows, _window(decision.safe, record.provenance.time_unit))
+    paired, unit = decision.advantage, record.provenance.time_unit
+    caption = None if paired is None else OVERLAPPING
+    _forecasts(console, rows, _window(decision.safe, unit), caption)
+    if paired is not None and paired.scales:
+        _scales(console, paired, unit)
     if record.guarded.guardrails:
         console.print(guardrail_table(record.guarded))
     for role, check in record.checks.items():
@@ -143,6 +184,8 @@ def _gate(console: Console, record: GateRecord) -> None:
         _say(console, str(record.backtest))
     if record.training is not None:
         _say(console, record.overlap.value)
+    if record.budget is not None:
+        _say(console, f"Error budget: {record.budget}")
     _caveats(console, record.caveats)
     style = "bold green" if record.deploys else "bold yellow"
     _say(console, record.headline, style)

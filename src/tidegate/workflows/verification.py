@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
+from .budgets import Grant
 from .gating import GateRecord, gate
 from .guarding import guardrails_from
 from .improvement import Improvement, improve
@@ -97,6 +98,8 @@ def verify(
         raise SettingsError(
             f"the record is of kind '{content.get('kind')}', format {content.get('format')}.",
             expected=f"a gate or improve record of format {FORMAT}",
+            remedy="A record of another format is replayed by the version of Tidegate that wrote it"
+            f"{_written_by(content)}.",
         )
     try:
         return _verified(content, verdict, source, stage)
@@ -104,6 +107,16 @@ def verify(
         raise SettingsError(
             f"the record is incomplete: {error!r}.", expected="all that `tidegate gate` wrote"
         ) from error
+
+
+def _written_by(content: dict[str, Any]) -> str:
+    origin = content.get("provenance")
+    versions = origin.get("versions") if isinstance(origin, dict) else None
+    return (
+        f" ({versions['tidegate']})"
+        if isinstance(versions, dict) and "tidegate" in versions
+        else ""
+    )
 
 
 def _verified(content: dict[str, Any], verdict: str, source: Any, stage: Stage) -> Verification:
@@ -138,7 +151,7 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
             seed=seed,
             stage=stage,
         )
-    known = content["training"]
+    known, budget = content["training"], content["budget"]
     return gate(
         opened,
         candidate=content["candidate"]["policy"],
@@ -147,6 +160,7 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
         training=None if known is None else TrainingRecord.from_plain(known),
         guardrails=guardrails,
         multiplicity=multiplicity,
+        budget=None if budget is None else Grant.from_plain(budget),
         dates=dates,
         seed=seed,
         stage=stage,

@@ -1,0 +1,65 @@
+"""A gate and its error budget: what is asked, what may be tested, and what the ledger keeps of it."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..budget import fresh
+from ..errors import SettingsError
+from ..findings import summarise
+from ..guardrails import Guardrail
+from ..multiplicity import Multiplicity
+from ..records import describe_settings
+from ..verdicts import MIN_EPISODES
+from .budgets import Grant, question_hash
+from .choices import Preset
+from .settings import PlainSettings
+from .trials import Trial
+
+
+def require_level(settings: PlainSettings | None) -> None:
+    """A budget grants a level, and the paper's test has none."""
+    if settings is not None and settings.preset is Preset.PAPER:
+        raise SettingsError(
+            "the preset 'paper' cannot draw on an error budget: its test of two bounds has no level of "
+            "its own.",
+            expected="the preset 'multiscale'",
+            remedy="Leave out --budget or --preset paper.",
+        )
+
+
+def question(trial: Trial, guardrails: Sequence[Guardrail], multiplicity: Multiplicity) -> str:
+    """The identity of what is asked: all that the answer depends on, except the level."""
+    held_out, seen = trial.held_out, trial.seen
+    candidate, safe = trial.policies
+    return question_hash(
+        held_out.log.digest(),
+        {"candidate": candidate.digest(), "safe": safe.digest()},
+        {
+            "settings": summarise(trial.settings),
+            "forecast": describe_settings(trial.settings.forecast()),
+            "span": summarise(held_out.span),
+            "training": None if seen is None else seen.log.digest(),
+            "guardrails": summarise(list(guardrails)),
+            "multiplicity": multiplicity.name if guardrails else None,
+        },
+        trial.seed,
+    )
+
+
+def allowed(trial: Trial, grant: Grant | None) -> Trial:
+    """The trial on the episodes that the grant leaves.
+
+    What earlier tests have used goes from both parts, so that this test knows nothing of them. If few
+    training episodes are left, the test takes some of the held-out ones in their place.
+    """
+    if grant is None or grant.after is None:
+        return trial
+    seen = None if trial.seen is None else fresh(trial.seen, grant.after)
+    if seen is not None and seen.log.num_episodes < MIN_EPISODES:
+        seen = None
+    return dataclasses.replace(trial, held_out=fresh(trial.held_out, grant.after), seen=seen)
+
+
+def last_episode(trial: Trial) -> float:
+    """The last episode that this test has used, be it for training."""
+    return (trial.held_out.span or trial.held_out.log.span)[1]

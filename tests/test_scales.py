@@ -1,0 +1,397 @@
+"""Forecasts at every time scale: against slow twins, closed forms, and rates in drifting worlds."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from tidegate import (
+    CosineBasis,
+    EpisodeLog,
+    ForecastSettings,
+    HeldOutEpisodes,
+    Reason,
+    RecordedPolicy,
+    Scales,
+    SettingsError,
+    SoftmaxPolicy,
+    TrainingEpisodes,
+    Verdict,
+    forecast_performance,
+    safety_test,
+    split_log,
+)
+from tidegate.basis import TimeAxis
+from tidegate.bootstrap import Rademacher
+from tidegate.episodes import grow
+from tidegate.performance import forecast_returns
+from tidegate.presets import multiscale_forecast
+from tidegate.safety import compare_policies
+from tidegate.scales import (
+    REACH,
+    Calibration,
+    Series,
+    calibrate,
+    choose_scales,
+    forecast_scales,
+    scale_designs,
+    tail_probability,
+    tail_quantile,
+)
+from tidegate.simulators.drifting import DriftingBandit
+from tidegate.trend import fit_trend
+
+LOOKAHEAD = 5
+MULTISCALE = multiscale_forecast(ForecastSettings(LOOKAHEAD))
+SAFE, GOOD = SoftmaxPolicy(np.zeros(3)), SoftmaxPolicy([-1.0, 0.0, 2.0])
+
+
+def _series(n: int = 120, seed: int = 0, spare: int = 0) -> tuple[Series, TimeAxis]:
+    """A wave with noise, some episodes missing, spare rows at the end."""
+    rng = np.random.default_rng(seed)
+    times = np.sort(rng.choice(np.arange(1.0, 2 * n), n, replace=False))
+    values = np.sin(times / 20) + 0.3 * rng.normal(size=n)
+    present = np.r_[np.ones(n, bool), np.zeros(spare, bool)]
+    series = Series(
+        jnp.asarray(np.r_[values, np.full(spare, 9.0)]),
+        np.r_[times, np.full(spare, times[-1] + 3)],
+        present,
+    )
+    return series, TimeAxis(times[0] - 1, times[-1] + LOOKAHEAD)
+
+
+def _line(times: Any, values: Any, at: float) -> tuple[float, Any, Any]:
+    """Forecast, its weights and the residuals of a least-squares line, by the normal equations."""
+    x = np.column_stack([np.ones_like(times), times])
+    hat = np.linalg.solve(x.T @ x, x.T)
+    weights = np.array([1.0, at]) @ hat
+    return float(weights @ values), weights, values - x @ (hat @ values)
+
+
+def _slow_calibration(
+    series: Series, axis: TimeAxis, span: float, origins: int, smallest: int
+) -> Any:
+    """Squared bias and squared swing, date by date."""
+    keep = np.asarray(series.present)
+    times, values = np.asarray(series.times)[keep], np.asarray(series.returns)[keep]
+    first, last = float(axis.origin), float(axis.horizon) - LOOKAHEAD
+    reach = max(LOOKAHEAD, REACH * span)
+    excess, realised, noises = [], [], []
+    for age in range(1, origins + 1):
+        date = last - (last - first) * age / (origins + 2)
+        inside = (times > date - span) & (times <= date)
+        after = (times > date) & (times <= date + reach)
+        if inside.sum() < smallest or not after.any() or date + reach > last or date - span < first:
+            continue
+        point, weights, residuals = _line(times[inside], values[inside], times[after].mean())
+        n = inside.sum()
+        noise = (residuals**2).sum() / (n - 2) / after.sum()
+        error = values[after].mean() - point
+        excess.append(error**2 - ((weights * residuals) ** 2).sum() * n / (n - 2) - noise)
+        realised.append(values[after].mean())
+        noises.append(noise)
+    if len(excess) < 3:
+        return None
+    moved = np.mean((realised - np.mean(realised)) ** 2 - np.array(noises))
+    return max(np.mean(excess), 0.0), max(moved, 0.0)
+
+
+@pytest.mark.parametrize("spare", [0, 7])
+def test_calibration_equals_a_loop_over_dates(spare: int) -> None:
+    scales = Scales(origins=17)
+    series, axis = _series(spare=spare)
+    spans = scales.spans(axis, LOOKAHEAD, 5)
+    found = calibrate(scales, series, spans, axis, LOOKAHEAD)
+    slow = [_slow_calibration(series, axis, float(s), 17, scales.smallest) for s in spans]
+    assert [one is not None for one in slow] == np.asarray(found.tried).tolist()
+    assert sum(one is not None for one in slow) >= 3
+    known = [one for one in slow if one is not None]
+    np.testing.assert_allclose(
+        np.asarray(found.bias)[np.asarray(found.tried)] ** 2, [one[0] for one in known], atol=1e-10
+    )
+    np.testing.assert_allclose(
+        np.asarray(found.swing)[np.asarray(found.tried)] ** 2, [one[1] for one in known], atol=1e-10
+    )
+    untried = ~np.asarray(found.tried)
+    np.testing.assert_allclose(np.asarray(found.bias)[untried], np.asarray(found.bias).max())
+
+
+def test_the_bias_of_a_line_through_a_parabola_has_its_closed_form() -> None:
+    """Through ½t² over the last h, a line errs by ½(x² + hx + h²/6) at x beyond its end."""
+    times = np.arange(1.0, 2001.0)
+    series = Series(jnp.asarray(0.5 * times**2), times, np.ones(2000, bool))
+    axis, span = TimeAxis(0.0, 2000.0 + LOOKAHEAD), 400.0
+    found = calibrate(Scales(), series, jnp.array([span]), axis, LOOKAHEAD)
+    x = (np.arange(REACH * span) + 0.5) / span
+    expected = np.mean(0.5 * span**2 * (x**2 + x + 1 / 6))
+    np.testing.assert_allclose(float(found.bias[0]), expected, rtol=2e-2)
+
+
+def test_each_scale_forecasts_with_the_line_through_its_span() -> None:
+    series, axis = _series(spare=4)
+    spans = Scales().spans(axis, LOOKAHEAD, 3)
+    designs = scale_designs(spans, series.times, series.present, axis, LOOKAHEAD)
+    fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
+    times, values = np.asarray(series.times), np.asarray(series.returns)
+    last = float(axis.horizon) - LOOKAHEAD
+    for j, span in enumerate(np.asarray(spans)):
+        inside = np.asarray(series.present) & (times > last - span)
+        middle = last + (LOOKAHEAD + 1) / 2
+        point, weights, residuals = _line(times[inside], values[inside], middle)
+        np.testing.assert_allclose(float(fits.point[j]), point, rtol=1e-9)
+        np.testing.assert_allclose(
+            float(fits.variance[j]), ((weights * residuals) ** 2).sum(), rtol=1e-9
+        )
+
+
+def _choice(bias: list[float], variance: list[float], swing: float = 1.0, tried: Any = None) -> Any:
+    counts = jnp.full(len(bias), 100)
+    calibration = Calibration(
+        jnp.asarray(variance) * 100,
+        jnp.asarray(bias),
+        jnp.full(len(bias), swing),
+        jnp.asarray([True] * len(bias) if tried is None else tried),
+    )
+    return choose_scales(Scales(tolerance=2.0), counts, calibration)
+
+
+def test_the_scale_with_the_smallest_error_leads_and_shorter_credible_ones_must_pass() -> None:
+    choice = _choice([0.9, 0.3, 0.0, 0.0, 0.0], [0.01, 0.01, 0.02, 0.05, 0.5])
+    assert int(choice.best) == 2
+    assert np.asarray(choice.needed).tolist() == [False, False, True, True, False]
+    assert np.asarray(choice.watched).tolist() == [False, False, True, True, True]
+    assert bool(choice.forecastable)
+
+
+def test_a_scale_without_a_past_of_its_own_is_believed_only_as_the_longest() -> None:
+    choice = _choice([0.0, 0.0, 0.0], [0.1, 0.01, 0.2], tried=[False, False, True])
+    assert int(choice.best) == 0
+    assert np.asarray(choice.needed).tolist() == [True, False, True]
+
+
+def test_errors_as_large_as_the_movement_mean_that_nothing_can_be_forecast() -> None:
+    assert not bool(_choice([1.0, 1.2], [0.01, 0.01], swing=0.9).forecastable)
+    assert bool(_choice([1.0, 0.5], [0.01, 0.01], swing=0.9).forecastable)
+    assert bool(_choice([1.0, 1.2], [2.0, 2.0], swing=0.9).forecastable)  # noise explains as much
+
+
+def test_tail_probabilities_and_quantiles_are_inverse_and_near_those_of_the_draws() -> None:
+    draws = jnp.sort(jax.random.normal(jax.random.key(0), (5000,)))
+    freedom = jnp.asarray(1e6)
+    for level in (0.2, 0.05, 0.01, 1e-3, 1e-5):
+        quantile = tail_quantile(draws, freedom, level)
+        assert float(quantile) == pytest.approx(stats.norm.isf(level), rel=0.04)
+        assert float(tail_probability(quantile + 1e-9, draws, freedom)) <= level * (1 + 1e-4)
+        assert float(tail_probability(quantile - 1e-2, draws, freedom)) > level
+
+
+@pytest.mark.parametrize("freedom", [5.0, 12.0, 60.0])
+def test_beyond_the_draws_the_tail_is_students(freedom: float) -> None:
+    draws = jnp.asarray(stats.t.ppf((np.arange(500) + 0.5) / 500, freedom))
+    for level in (1e-3, 1e-4, 1e-5):
+        statistic = stats.t.isf(level, freedom)
+        found = float(tail_probability(jnp.asarray(statistic), draws, jnp.asarray(freedom)))
+        assert 0.95 * level < found < 2 * level  # its anchor is one rank off, to the safe side
+
+
+def test_what_is_not_a_number_has_no_tail_probability() -> None:
+    draws = jnp.sort(jax.random.normal(jax.random.key(0), (100,)))
+    assert np.isnan(float(tail_probability(jnp.asarray(np.nan), draws, jnp.asarray(9.0))))
+    broken = jnp.full(100, jnp.nan)
+    assert np.isnan(float(tail_probability(jnp.asarray(3.0), broken, jnp.asarray(9.0))))
+
+
+def test_more_capacity_changes_nothing() -> None:
+    series, axis = _series()
+    padded, _ = _series(spare=40)
+    signs = Rademacher(jax.random.key(0), 200)
+    first, second = (
+        forecast_scales(Scales(), one, one, axis, LOOKAHEAD, signs) for one in (series, padded)
+    )
+    best = int(first.choice.best)
+    assert best == int(second.choice.best)
+    np.testing.assert_allclose(first.fits.point[best], second.fits.point[best], rtol=1e-10)
+    np.testing.assert_allclose(first.draws[best], second.draws[best], rtol=1e-8)
+
+
+def _log(rows: int = 300, gap: float = 1.0, seed: int = 0, **recorded: Any) -> EpisodeLog:
+    rng = np.random.default_rng(seed)
+    actions = rng.integers(0, 3, rows)
+    rewards = gap * (actions == 2) + 0.1 * rng.normal(size=rows)
+    columns = {name: np.broadcast_to(value, rows) for name, value in recorded.items()}
+    return EpisodeLog.from_arrays(
+        actions, rewards, np.full(rows, 1 / 3), recorded=columns, num_actions=3
+    )
+
+
+def _test(
+    log: EpisodeLog,
+    candidate: Any = GOOD,
+    safe: Any = SAFE,
+    settings: Any = MULTISCALE,
+    **options: Any,
+) -> Any:
+    """The safety test with both parts at one capacity, so that it is compiled once."""
+    training, held_out = split_log(log, train_fraction=1 / 3, seed=0)
+    return safety_test(
+        candidate,
+        safe,
+        HeldOutEpisodes(grow(held_out.log, 256), held_out.span),
+        settings,
+        training=TrainingEpisodes(grow(training.log, 128), training.span),
+        **options,
+    )
+
+
+def test_a_clearly_better_policy_is_deployed_and_the_record_says_why() -> None:
+    decision = _test(_log())
+    assert decision.verdict is Verdict.DEPLOY
+    assert decision.advantage is not None
+    assert decision.p_value is not None
+    assert decision.advantage.lower > 0
+    assert decision.p_value <= 0.05
+    needed = [scale for scale in decision.advantage.scales if scale.needed]
+    assert needed
+    assert decision.p_value == max(scale.p_value for scale in needed)
+    assert "advantage at least" in str(decision)
+    again = _test(_log())
+    assert again.to_json() == decision.to_json()
+
+
+def test_a_margin_and_a_level_move_the_verdict() -> None:
+    log = _log()
+    assert _test(log, SAFE, GOOD).reason is Reason.NOT_BETTER
+    assert _test(log, SAFE, GOOD, margin=2.0).verdict is Verdict.DEPLOY
+    assert _test(log, level=0.0).reason is Reason.BUDGET_SPENT
+    assert _test(log, level=1e-9).p_value == pytest.approx(_test(log).p_value)
+
+
+def test_a_third_of_the_episodes_is_for_training_if_none_are_given() -> None:
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), MULTISCALE)
+    assert decision.safe.num_episodes == 200
+    assert decision.training_hash is not None
+
+
+def test_without_scales_the_paired_bound_is_that_of_the_difference() -> None:
+    settings = ForecastSettings(LOOKAHEAD, basis=CosineBasis(1), paired=True, draws=999)
+    log = _log()
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), settings)
+    chosen = np.asarray(log.actions)[:, 0]
+    ratios = [np.asarray(jax.nn.softmax(jnp.asarray(p.logits)))[chosen] * 3 for p in (GOOD, SAFE)]
+    difference = (ratios[0] - ratios[1]) * np.asarray(log.rewards)[:, 0]
+    alone = forecast_returns(
+        difference, np.asarray(log.episode_numbers), dataclasses.replace(settings, alpha=0.1)
+    )
+    assert decision.advantage is not None
+    np.testing.assert_allclose(decision.advantage.point, alone.point, rtol=1e-10)
+    np.testing.assert_allclose(decision.advantage.lower, alone.lower, rtol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [(0, Reason.NO_EPISODES), (1, Reason.TOO_FEW_EPISODES), (12, Reason.TOO_FEW_EPISODES)],
+)
+def test_too_little_evidence_keeps_the_gate_shut(rows: int, reason: Reason) -> None:
+    log = _log().take(np.arange(rows))
+    assert _test(log).reason is reason
+
+
+def test_constant_rewards_equal_policies_and_wrong_propensities_keep_it_shut() -> None:
+    rewards = np.ones(200)
+    flat = EpisodeLog.from_arrays(np.arange(200) % 3, rewards, np.full(200, 1 / 3), num_actions=3)
+    assert _test(flat).verdict is Verdict.KEEP
+    assert _test(_log(), SAFE, SAFE).verdict is Verdict.KEEP
+    log = _log(candidate=np.full(300, 0.9), safe=np.full(300, 1 / 3))
+    policies = RecordedPolicy("candidate"), RecordedPolicy("safe")
+    assert _test(log, *policies).reason is Reason.SUPPORT
+
+
+def test_huge_rewards_and_unseen_actions_keep_it_shut() -> None:
+    log = _log()
+    huge = EpisodeLog.from_arrays(
+        np.asarray(log.actions), np.asarray(log.rewards) * 1e300, np.full(300, 1 / 3), num_actions=3
+    )
+    assert _test(huge).verdict is Verdict.KEEP
+    actions = np.asarray(log.actions)[:, 0] % 2
+    unseen = EpisodeLog.from_arrays(actions, -np.ones(300), np.full(300, 0.5), num_actions=3)
+    third = SoftmaxPolicy.from_probs([0.0, 0.0, 1.0])
+    assert _test(unseen, third, SoftmaxPolicy.from_probs([0.5, 0.5, 0])).verdict is Verdict.KEEP
+
+
+def test_scales_are_tried_on_training_episodes_only() -> None:
+    """Other rewards in training change the bias that is believed, and never the point forecast."""
+    training, held_out = split_log(_log(), train_fraction=0.5, seed=0)
+    wild = (
+        np.asarray(training.log.rewards) + 5 * np.sin(np.arange(training.log.capacity) / 3)[:, None]
+    )
+    other = TrainingEpisodes(dataclasses.replace(training.log, rewards=wild), training.span)
+    settings = dataclasses.replace(MULTISCALE, value_model=None)
+    calm = safety_test(GOOD, SAFE, held_out, settings, training=training).advantage
+    rough = safety_test(GOOD, SAFE, held_out, settings, training=other).advantage
+    assert calm is not None
+    assert rough is not None
+    points = [[scale.point for scale in one.scales] for one in (calm, rough)]
+    assert points[0] == points[1]
+    assert rough.scales[2].bias != calm.scales[2].bias
+
+
+def test_bad_settings_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"paired"):
+        ForecastSettings(5, scales=Scales())
+    with pytest.raises(SettingsError, match=r"tolerance"):
+        Scales(tolerance=0.5)
+    with pytest.raises(SettingsError, match=r"level of its own"):
+        safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), ForecastSettings(5), level=0.01)
+
+
+def test_an_interval_is_wider_than_that_of_any_scale_it_needs_and_has_a_curve() -> None:
+    forecast = forecast_performance(GOOD, _log(), MULTISCALE)
+    assert forecast.lower < forecast.point < forecast.upper
+    assert forecast.curve_times[-1] == 305
+    assert np.all(np.isfinite(forecast.curve))
+    assert forecast.returns.size == 300
+
+
+def _verdicts(settings: ForecastSettings, period: float, logs: int) -> tuple[Any, Any]:
+    """DEPLOY? and truly worse? for a policy on one arm, from logs that end anywhere in the season."""
+    world = DriftingBandit.seasonal(period, noise=0.1)
+    n = 300
+
+    def one(key: Any) -> tuple[Any, Any]:
+        start_key, arm_key, log_key = jax.random.split(key, 3)
+        numbers = jnp.floor(period * jax.random.uniform(start_key)) + jnp.arange(1.0, n + 1)
+        arm = jax.random.randint(arm_key, (), 0, world.arms)
+        candidate = SoftmaxPolicy(jnp.where(jnp.arange(world.arms) == arm, 3.0, 0.0))
+        log = world.collect(world.safe_policy, numbers, log_key)
+        rows = np.arange(n)
+        axis = TimeAxis(numbers[0] - 1, numbers[-1] + settings.lookahead)
+        parts = (log.take(rows[rows % 3 > 0]), log.take(rows[rows % 3 == 0]))
+        outcome = compare_policies(
+            settings,
+            candidate,
+            world.safe_policy,
+            HeldOutEpisodes(parts[0]),
+            axis,
+            Rademacher(jax.random.key(1), settings.draws),
+            training=TrainingEpisodes(parts[1]),
+        )
+        future = numbers[-1] + jnp.arange(1.0, settings.lookahead + 1)
+        gain = world.performance(candidate, future) - world.performance(world.safe_policy, future)
+        return outcome.deploys, jnp.mean(gain) < 0
+
+    found: tuple[Any, Any] = jax.jit(jax.vmap(one))(jax.random.split(jax.random.key(0), logs))
+    return np.asarray(found[0]), np.asarray(found[1])
+
+
+def test_in_a_season_the_gate_seldom_opens_for_what_will_be_worse() -> None:
+    """A third of a season in the log, 60 episodes ahead."""
+    settings = multiscale_forecast(ForecastSettings(60, support_z=np.inf, draws=200))
+    deployed, worse = _verdicts(settings, 900.0, 400)
+    wrong, chances = int((deployed & worse).sum()), int(worse.sum())
+    assert chances > 100
+    assert stats.binom.sf(wrong - 1, chances, 0.05) > 0.01
+    assert deployed[~worse].mean() > 0.2
