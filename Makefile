@@ -24,7 +24,7 @@ $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	touch $@
 
-demo: $(VENV)/.run  ## SPIN and the stationary baseline on a drifting recommender; writes demo.html
+demo: $(VENV)/.run  ## three algorithms, live, on a drifting recommender; writes demo.html
 	$(BIN)/tidegate demo --out demo.html
 
 test: lint types unit  ## lint, types and the test suite

@@ -13,11 +13,14 @@ import polars as pl
 import pytest
 
 from tests import test_logs_fuzz as fuzz
-from tests.test_workflows import EPISODES, LOG, PLAIN
+from tests.test_workflows import EPISODES, LOG, PAPER, PLAIN
 from tidegate import cli, workflows
+from tidegate.reports.log_page import log_page
+from tidegate.workflows.storage import sealed
 
 COMMANDS = ("check", "evaluate", "gate", "improve", "backtest", "plan", "verify")
-FLAGS = ["--lookahead", "10", "--order", "1", "--draws", "200"]
+FLAGS = ["--lookahead", "10", "--draws", "200"]
+PAPER_FLAGS = [*FLAGS, "--preset", "paper", "--order", "1"]
 CANDIDATE = ["--candidate", "column:new_prob"]
 
 
@@ -64,6 +67,7 @@ def test_help_tells_the_exit_codes(command: str, shell: Shell) -> None:
         options = (
             "--candidate", "--safe", "--record", "--alpha", "--lookahead", "--columns", "--json",
             "--behavior-prob", "--estimate-propensities", "--log-probs", "--report", "--seed",
+            "--preset", "--guardrail", "--budget", "--budget-rule", "--budget-tests",
         )  # fmt: skip
         for option in options:
             assert option in result.out
@@ -72,7 +76,9 @@ def test_help_tells_the_exit_codes(command: str, shell: Shell) -> None:
 def test_the_gate_deploys_keeps_and_is_verified(shell: Shell) -> None:
     result = shell("gate", "log.csv", *CANDIDATE, *FLAGS)
     assert result.code == 0, result.err
-    assert "DEPLOY: the candidate's lower bound" in result.out
+    assert "DEPLOY: the candidate is forecast to beat the safe policy" in result.out
+    assert "Forecast advantage of the candidate at every time scale" in result.out
+    assert "leads" in result.out
     assert "Decision record: decision.json" in result.err
     record = json.loads(Path("decision.json").read_text())
     expected = workflows.gate("log.csv", candidate="column:new_prob", settings=PLAIN).to_dict()
@@ -84,7 +90,8 @@ def test_the_gate_deploys_keeps_and_is_verified(shell: Shell) -> None:
     kept = shell("gate", "log.csv", "--candidate", "behavior", *FLAGS, "--record", "kept.json")
     assert kept.code == 1
     assert "KEEP" in kept.out
-    assert json.loads(Path("kept.json").read_text())["reason"] == "NOT_BETTER"
+    # The difference between a policy and itself is 0 in every episode.
+    assert json.loads(Path("kept.json").read_text())["reason"] == "NO_VARIATION"
 
 
 def test_verify_refuses_another_log_and_an_edited_record(shell: Shell) -> None:
@@ -145,7 +152,7 @@ def test_tables_are_readable(shell: Shell) -> None:
 def test_a_stream_gives_the_same_forecast(shell: Shell) -> None:
     def forecast(flag: str) -> Any:
         policy = ["--policy", "column:new_prob"]
-        result = shell("evaluate", "log.parquet", *policy, *FLAGS, "--json", flag)
+        result = shell("evaluate", "log.parquet", *policy, *PAPER_FLAGS, "--json", flag)
         return json.loads(result.out)["forecast"]
 
     streamed, whole = forecast("--stream"), forecast("--no-stream")
@@ -158,16 +165,16 @@ def test_a_stream_gives_the_same_forecast(shell: Shell) -> None:
 def test_improve_saves_a_policy_that_the_gate_tests_on_unseen_episodes(shell: Shell) -> None:
     features = ["--features", "load"]
     search = ["--steps", "20", "--out", "found.json"]
-    result = shell("improve", "log.csv", *features, *search, *FLAGS)
+    result = shell("improve", "log.csv", *features, *search, *PAPER_FLAGS)
     assert result.code == 0, result.err
     assert "LinearPolicy found on 200 of 400 episodes" in result.out
     assert "Decision record: found.decision.json" in result.err
     assert shell("verify", "found.decision.json", "log.csv").code == 0
-    gated = shell("gate", "log.csv", *features, "--candidate", "policy:found.json", *FLAGS)
+    gated = shell("gate", "log.csv", *features, "--candidate", "policy:found.json", *PAPER_FLAGS)
     assert gated.code in (0, 1)
     assert "only episodes that its search has not seen" in gated.out
     assert "200" in gated.out
-    without = shell("gate", "log.csv", "--candidate", "policy:found.json", *FLAGS)
+    without = shell("gate", "log.csv", "--candidate", "policy:found.json", *PAPER_FLAGS)
     assert without.code == 2
 
 
@@ -186,11 +193,12 @@ def test_columns_come_from_flags_and_from_a_file(shell: Shell) -> None:
     renamed.with_columns(pl.col("p").log(), pl.col("new_prob").log()).write_csv("mine.csv")
     Path("mine.toml").write_text('episode = "visit"\nreward = "nonsense"\n')
     flags = ["--columns", "mine.toml", "--reward", "profit", "--behavior-prob", "p", "--log-probs"]
-    mine = shell("evaluate", "mine.csv", *flags, "--policy", "column:new_prob", *FLAGS, "--json")
+    spec = "column:new_prob"
+    mine = shell("evaluate", "mine.csv", *flags, "--policy", spec, *PAPER_FLAGS, "--json")
     assert mine.code == 0, mine.err
     content = json.loads(mine.out)
     assert content["provenance"]["columns"]["propensity"] == "LOG_PROBABILITY"
-    theirs = workflows.evaluate("log.csv", policy="column:new_prob", settings=PLAIN)
+    theirs = workflows.evaluate("log.csv", policy=spec, settings=PAPER)
     assert content["forecast"]["lower"] == pytest.approx(theirs.forecast.lower)
 
 
@@ -202,7 +210,7 @@ def test_missing_propensities_are_refused_or_marked(shell: Shell) -> None:
     marked = shell("gate", "bare.csv", *CANDIDATE, *FLAGS, "--estimate-propensities")
     assert marked.code in (0, 1)
     assert "BEWARE: propensities estimated: not guaranteed" in marked.out
-    assert "(propensities estimated: not guaranteed): the candidate's" in marked.out
+    assert "(propensities estimated: not guaranteed): the candidate" in marked.out
     assert "log-loss" in marked.out
 
 
@@ -211,7 +219,7 @@ def test_a_python_function_is_a_policy(shell: Shell) -> None:
         "import numpy as np\n\n\ndef propose(states):\n"
         "    return np.tile([0.02, 0.96, 0.02], (states.height, 1))\n"
     )
-    result = shell("gate", "log.csv", "--candidate", "python:rules:propose", *FLAGS, "--json")
+    result = shell("gate", "log.csv", "--candidate", "python:rules:propose", *PAPER_FLAGS, "--json")
     assert result.code == 0, result.err
     assert json.loads(result.out)["candidate"]["policy"] == "python:rules:propose"
 
@@ -226,7 +234,15 @@ def test_a_python_function_is_a_policy(shell: Shell) -> None:
         (["gate", "log.csv", *CANDIDATE, "--alpha", "nan"], "alpha"),
         (["gate", "log.csv", *CANDIDATE, "--lookahead", "0"], "lookahead"),
         (["gate", "log.csv", *CANDIDATE, "--basis", "spline"], "--basis"),
-        (["gate", "log.csv", *CANDIDATE, "--basis", "fourier"], "period"),
+        (["gate", "log.csv", *CANDIDATE, "--basis", "fourier"], "no basis to choose"),
+        (["gate", "log.csv", *CANDIDATE, "--preset", "paper", "--basis", "fourier"], "period"),
+        (["gate", "log.csv", *CANDIDATE, "--preset", "paper", "--budget", "b.json"], "no level"),
+        (["gate", "log.csv", *CANDIDATE, "--budget-rule", "even"], "without --budget"),
+        (
+            ["gate", "log.csv", *CANDIDATE, "--budget", "b.json", "--budget-tests", "0"],
+            "tests is 0",
+        ),
+        (["gate", "log.csv", *CANDIDATE, "--budget", "no/such/folder.json"], "cannot write"),
         (["gate", "log.csv", *CANDIDATE, "--time-unit", "week"], "time_unit"),
         (["gate", "log.csv", *CANDIDATE, "--format", "xlsx"], "format"),
         (["gate", "log.csv", *CANDIDATE, "--seed", str(2**70)], "seed"),
@@ -244,6 +260,124 @@ def test_bad_usage_is_one_paragraph_and_exit_code_2(
     assert message in result.err
     assert "Traceback" not in result.err
     assert not Path("decision.json").exists()
+    assert not Path("b.json").exists()
+
+
+def decide(shell: Shell, *options: str) -> tuple[Result, dict[str, Any]]:
+    """A gate at the default settings, and its decision record."""
+    result = shell("gate", "log.csv", *CANDIDATE, *FLAGS, *options)
+    return result, json.loads(Path("decision.json").read_text())
+
+
+def test_gates_share_an_error_budget(shell: Shell) -> None:
+    spends = ["--budget", "budget.json"]
+    result, first = decide(shell, *spends)
+    assert result.code == 0, result.err
+    assert "Error budget: this is test 1, at level 0.000943 of α = 0.05" in result.out
+    assert "0.000943 of α = 0.05 spent in 1 test (harmonic over 52 tests)" in result.err
+    assert first["advantage"]["level"] == first["budget"]["level"]
+    begun = Path("budget.json").read_text()
+    entry = json.loads(begun)["entries"][0]
+    assert entry["record_hash"] == first["record_hash"]
+    assert entry["p_value"] == first["advantage"]["p_value"]
+    assert entry["last_episode"] == EPISODES
+    repeated, again = decide(shell, *spends)
+    assert repeated.code == 0
+    assert again == first
+    assert Path("budget.json").read_text() == begun
+    # Another seed is another question.
+    result, second = decide(shell, *spends, "--seed", "1")
+    ledger = workflows.read_ledger("budget.json")
+    levels = [one.level for one in ledger.entries]
+    assert levels == [first["budget"]["level"], second["budget"]["level"]]
+    assert 0 < levels[1] < levels[0]
+    assert ledger.entries[1].verdict.name == second["verdict"]
+    # A replay needs the record alone, and gives back the same bits.
+    workflows.write_record(first, "first.json")
+    Path("budget.json").unlink()
+    for record in ("first.json", "decision.json"):
+        confirmed = shell("verify", record, "log.parquet")
+        assert confirmed.code == 0, confirmed.out
+        assert "bit for bit" in " ".join(confirmed.out.split())
+    assert not Path("budget.json").exists()
+    forged = {**first, "budget": {**first["budget"], "level": 0.04}}
+    workflows.write_record(sealed(forged), "forged.json")
+    assert shell("verify", "forged.json", "log.csv").code == 2
+
+
+def test_a_spent_budget_keeps_whatever_the_log_shows(shell: Shell) -> None:
+    spends = ["--budget", "budget.json", "--budget-rule", "even", "--budget-tests", "1"]
+    result, first = decide(shell, *spends)
+    assert (result.code, first["budget"]["level"]) == (0, 0.05)
+    assert "nothing is left of the error budget" in result.err
+    result, second = decide(shell, *spends, "--seed", "1")
+    assert (result.code, second["verdict"], second["reason"]) == (1, "KEEP", "BUDGET_SPENT")
+    assert second["advantage"]["p_value"] < 0.05
+    assert "nothing is left of α = 0.05 for test 2" in " ".join(result.out.split())
+    assert "KEEP: the error budget is spent" in result.out
+    page = log_page(second)
+    assert "was not asked whether" in page
+    assert "of which nothing is left" in page
+    assert shell("verify", "decision.json", "log.csv").code == 0
+
+
+def test_fresh_episodes_only(shell: Shell) -> None:
+    spends = ["--budget", "budget.json", "--budget-rule", "sidak", "--budget-tests", "4"]
+    result, first = decide(shell, *spends)
+    assert (result.code, first["budget"]["after"]) == (0, None)
+    result, second = decide(shell, *spends, "--seed", "1")
+    assert (result.code, second["reason"]) == (1, "NO_EPISODES")
+    assert second["budget"]["after"] == EPISODES
+    assert shell("verify", "decision.json", "log.csv").code == 0
+
+
+def test_a_ledger_that_was_changed_is_refused_before_anything_is_said(shell: Shell) -> None:
+    spends = ["--budget", "budget.json"]
+    assert decide(shell, *spends)[0].code == 0
+    Path("decision.json").unlink()
+    whole = Path("budget.json").read_text()
+    Path("budget.json").write_text(whole.replace('"number": 1', '"number": 2'))
+    refused = shell("gate", "log.csv", *CANDIDATE, *FLAGS, *spends, "--seed", "1")
+    assert refused.code == 2
+    assert "changed after it was written" in " ".join(refused.err.split())
+    Path("budget.json").write_text(whole)
+    other = shell("gate", "log.csv", *CANDIDATE, *FLAGS, *spends, "--budget-tests", "9")
+    assert other.code == 2
+    assert "the same budget at every gate" in " ".join(other.err.split())
+    assert "DEPLOY" not in refused.out + other.out
+    assert not Path("decision.json").exists()
+
+
+def test_guardrails_and_a_budget(shell: Shell) -> None:
+    """The level of the budget is that of the reward and the guardrail together."""
+    spends = ["--budget", "budget.json", "--budget-rule", "even", "--budget-tests", "2"]
+    result, record = decide(shell, *spends, "--guardrail", "load:100")
+    assert result.code == 0, result.err
+    assert "Guardrails, holm, α = 0.025" in result.out
+    guardrails = record["guardrails"]
+    assert guardrails["alpha"] == record["budget"]["level"] == 0.025
+    levels = {guardrails["reward"]["level"], guardrails["outcomes"][0]["level"]}
+    assert levels == {0.0125, 0.025}
+    assert shell("verify", "decision.json", "log.csv").code == 0
+    result, record = decide(shell, *spends, "--guardrail", "load:0")
+    assert (result.code, record["verdict"], record["reason"]) == (1, "KEEP", "BETTER")
+    assert "'load' will rise by more than 0" in " ".join(result.out.split())
+    assert len(workflows.read_ledger("budget.json").entries) == 2
+
+
+def test_an_equal_candidate_is_kept(shell: Shell) -> None:
+    """As often as not another action than the behaviour, and no better: beside the clearly better one."""
+    rng = np.random.default_rng(5)
+    action = rng.integers(0, 2, EPISODES)
+    LOG.with_columns(
+        action=action,
+        behavior_prob=np.full(EPISODES, 0.5),
+        reward=rng.normal(size=EPISODES),
+        new_prob=np.where(action == 1, 0.9, 0.1),
+    ).write_csv("equal.csv")
+    kept = shell("gate", "equal.csv", "--num-actions", "3", *CANDIDATE, *FLAGS, "--json")
+    assert kept.code == 1, kept.err
+    assert json.loads(kept.out)["advantage"]["p_value"] > 0.05
 
 
 @pytest.mark.parametrize("command", ["check", "evaluate", "gate", "improve", "backtest", "plan"])

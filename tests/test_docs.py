@@ -10,6 +10,14 @@ import jax
 import pytest
 
 PROJECT = Path(__file__).parent.parent
+PAGES = [
+    "README.md",
+    "docs/getting-started.md",
+    "docs/choosing.md",
+    "docs/guardrails.md",
+    "docs/repeated-tests.md",
+    "docs/trend-models.md",
+]
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 
@@ -21,9 +29,7 @@ def _same(printed: str, shown: str) -> bool:
     return all(float(a) == pytest.approx(float(b), rel=0.25, abs=0.1) for a, b in pairs)
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "docs/getting-started.md", "docs/choosing.md"], ids=lambda p: Path(p).stem
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: Path(page).stem)
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```(python|text)\n(.*?)```", (PROJECT / page).read_text(), re.DOTALL)

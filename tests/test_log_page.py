@@ -10,11 +10,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from tidegate import Guardrail
 from tidegate.logs import Columns
 from tidegate.reports.log_page import log_page
 from tidegate.workflows import (
+    Budget,
     LogFile,
     PlainSettings,
+    Preset,
     backtest,
     check,
     evaluate,
@@ -26,7 +29,9 @@ from tidegate.workflows.settings import SearchChoices
 
 EVIL = "<script>alert('x')</script>"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
-KINDS = ("gate", "improve", "evaluate", "check", "backtest", "plan")
+KINDS = ("gate", "paper gate", "improve", "evaluate", "check", "backtest", "plan")
+PAPER = PlainSettings(Preset.PAPER, lookahead=20, order=1)
+DEFAULT = PlainSettings(lookahead=20)
 
 
 class Page(HTMLParser):
@@ -92,15 +97,23 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> LogFile:
 
 
 @pytest.fixture(scope="module")
-def records(log: LogFile) -> dict[str, dict[str, Any]]:
-    candidate, settings = f"column:p{EVIL}", PlainSettings(lookahead=20, order=1)
+def records(log: LogFile, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    candidate, budget = f"column:p{EVIL}", tmp_path_factory.mktemp("budget") / "ledger.json"
+    watched = LogFile(log.source, Columns(reward=EVIL, features=("x",), outcomes=("x",)))
     made = (
-        gate(log, candidate=candidate, settings=settings, dates=5),
-        improve(log, settings=settings, search=SearchChoices(steps=2)),
-        evaluate(log, policy=candidate, settings=settings),
-        check(log, policy=candidate, settings=settings),
-        backtest(log, candidate=candidate, settings=settings, dates=5),
-        plan(log, candidate=candidate, settings=settings),
+        gate(
+            watched,
+            candidate=candidate,
+            settings=DEFAULT,
+            guardrails=[Guardrail("x", 2.0)],
+            budget=Budget(budget),
+        ),
+        gate(log, candidate=candidate, settings=PAPER, dates=5),
+        improve(log, settings=PAPER, search=SearchChoices(steps=2)),
+        evaluate(watched, policy=candidate, settings=DEFAULT),
+        check(watched, policy=candidate, settings=DEFAULT),
+        backtest(log, candidate=candidate, settings=PAPER, dates=5),
+        plan(log, candidate=candidate, settings=PAPER),
     )
     return dict(zip(KINDS, (one.to_dict() for one in made), strict=True))
 
@@ -164,7 +177,7 @@ def test_a_stored_record_gives_the_same_page(records: dict[str, dict[str, Any]])
 def test_the_decision_comes_first_and_the_record_is_inside(
     records: dict[str, dict[str, Any]],
 ) -> None:
-    record = records["gate"]
+    record = records["paper gate"]
     text = log_page(record)
     words = " ".join(" ".join(Page(text).words).split())
     assert words.index(record["verdict"]) < words.index("The numbers") < words.index("Backtest")
@@ -175,12 +188,84 @@ def test_the_decision_comes_first_and_the_record_is_inside(
     assert json.loads(html.unescape(inside[1])) == record
 
 
-@pytest.mark.parametrize(("episodes", "reward"), [(1, None), (4, None), (60, 1e300)])
-def test_keep_without_finite_bounds(episodes: int, reward: float | None) -> None:
+def _words(record: Any) -> str:
+    return " ".join(" ".join(Page(log_page(record)).words).split())
+
+
+def test_two_bounds_and_a_paired_test_say_what_opens_the_gate(
+    records: dict[str, dict[str, Any]],
+) -> None:
+    paper, paired = (_words(records[kind]) for kind in ("paper gate", "gate"))
+    assert "only if the first number is above the second" in paper
+    assert "wholly above the blue one" in paper
+    assert "span of the basis" in paper
+    assert "time scale" not in paper
+    for absent in ("first number is above", "above the blue one", "span of the basis"):
+        assert absent not in paired
+    assert "p-value is at most" in paired
+    assert "This is test 1 of an error budget (harmonic, planned for 52 tests)" in paired
+    assert "The boxes may overlap" in paired
+    evaluation = _words(records["evaluate"])
+    assert "a line through the episodes of the leading time scale" in evaluation
+    assert "basis" not in evaluation.replace("basis_", "")
+
+
+def test_every_time_scale_has_its_row_and_its_mark(records: dict[str, dict[str, Any]]) -> None:
+    record = records["gate"]
+    text, advantage = log_page(record), record["advantage"]
+    rows = re.findall(r"<tr[^>]*>\s*<td[^>]*>last (.*?)</tr>", text, re.DOTALL)
+    assert len(rows) == len(advantage["scales"]) > 3
+    for index, (row, scale) in enumerate(zip(rows, advantage["scales"], strict=True)):
+        shown = [json.loads(one) for one in re.findall(r'<data value="(.*?)">', row)]
+        names = ("span", "episodes", "point", "standard_error", "bias", "p_value")
+        assert shown == [scale[name] for name in names]
+        leads = index == advantage["leading"]
+        role = "leads" if leads else "must pass" if scale["needed"] else "contradict|not asked"
+        assert re.search(f">[^<]*({role})</td>", row)
+    ahead = sum(scale["point"] > 0 for scale in advantage["scales"])
+    label = f"at {len(rows)} time scales, of which {ahead} are above zero"
+    assert len(re.findall(rf'<svg [^>]*role="img" aria-label="[^"]*{label}', text)) == 2
+    for mark in ("leads", "must pass"):
+        assert text.count(f">{mark}</text>") in (0, 2)  # in both pictures, if there is such a scale
+    assert "not asked" in text
+
+
+def test_a_scale_without_a_number_is_told(records: dict[str, dict[str, Any]]) -> None:
+    record = json.loads(json.dumps(records["gate"]))
+    record["advantage"] |= {"lower": None, "p_value": None}
+    for scale in record["advantage"]["scales"]:
+        scale |= {"point": None, "standard_error": None, "p_value": None}
+    text = log_page(record)
+    assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(text).words))
+    assert "not known" in text
+    record["advantage"]["scales"] = []
+    assert "at every time scale</h2>" not in log_page(record)
+
+
+def test_a_plan_shows_how_much_more_traffic_would_help(records: dict[str, dict[str, Any]]) -> None:
+    record = records["plan"]
+    numbers = {"more_episodes": 40, "likely_episodes": None, "more_traffic": 2.5}
+    page = Page(log_page({**record, "plan": {**record["plan"], **numbers}}))
+    words = " ".join(" ".join(page.words).split())
+    assert "2.5 times as many episodes in the same time" in words
+    assert "40 more episodes for an even chance" in words
+    assert "odds of 4 to 1" not in words
+
+
+@pytest.mark.parametrize(
+    ("episodes", "reward", "preset"),
+    [
+        (1, None, Preset.PAPER),
+        (4, None, Preset.PAPER),
+        (4, None, Preset.MULTISCALE),
+        (60, 1e300, Preset.PAPER),
+    ],
+)
+def test_keep_without_finite_bounds(episodes: int, reward: float | None, preset: Preset) -> None:
     frame = _frame(episodes)
     if reward is not None:
         frame[EVIL] = reward
-    settings = PlainSettings(lookahead=5)
+    settings = PlainSettings(preset, lookahead=5)
     log = LogFile(frame, Columns(reward=EVIL))
     record = gate(log, candidate=f"column:p{EVIL}", settings=settings).to_dict()
     assert record["verdict"] == "KEEP"
@@ -195,9 +280,7 @@ def test_warnings_and_estimated_propensities_stand_at_the_top() -> None:
     frame = _frame(200)
     frame[EVIL] = np.where(frame["episode"] > 170, 5.0, 0.0) + 0.1 * frame["x"]  # a jump
     log = LogFile(frame, Columns(reward=EVIL), estimate_propensities=True)
-    record = gate(
-        log, candidate=f"column:p{EVIL}", settings=PlainSettings(lookahead=10, order=1)
-    ).to_dict()
+    record = gate(log, candidate=f"column:p{EVIL}", settings=PAPER).to_dict()
     words = " ".join(" ".join(Page(log_page(record)).words).split())
     top = words[: words.index("The gate opens only if")]
     assert "Propensities estimated: not guaranteed." in top
@@ -216,7 +299,8 @@ def test_guardrails_stand_beside_the_verdict(records: dict[str, dict[str, Any]])
         "multiplicity": "HOLM", "sentence": "Holm.", "num_tests": 3, "alpha": 0.05,
         "reward": {"improves": True, "p_value": 0.001, "level": 0.0166}, "outcomes": [calls, falls],
     }  # fmt: skip
-    content = {**records["gate"], "reason": "BETTER", "verdict": "KEEP", "guardrails": guardrails}
+    record = records["paper gate"]
+    content = {**record, "reason": "BETTER", "verdict": "KEEP", "guardrails": guardrails}
     text = log_page(content)
     assert "<script" not in text
     page = Page(text)

@@ -270,12 +270,6 @@ def test_a_margin_and_a_level_move_the_verdict() -> None:
     assert _test(log, level=1e-9).p_value == pytest.approx(_test(log).p_value)
 
 
-def test_a_third_of_the_episodes_is_for_training_if_none_are_given() -> None:
-    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), MULTISCALE)
-    assert decision.safe.num_episodes == 200
-    assert decision.training_hash is not None
-
-
 def test_without_scales_the_paired_bound_is_that_of_the_difference() -> None:
     settings = ForecastSettings(LOOKAHEAD, basis=CosineBasis(1), paired=True, draws=999)
     log = _log()
@@ -322,21 +316,17 @@ def test_huge_rewards_and_unseen_actions_keep_it_shut() -> None:
     assert _test(unseen, third, SoftmaxPolicy.from_probs([0.5, 0.5, 0])).verdict is Verdict.KEEP
 
 
-def test_scales_are_tried_on_training_episodes_only() -> None:
-    """Other rewards in training change the bias that is believed, and never the point forecast."""
-    training, held_out = split_log(_log(), train_fraction=0.5, seed=0)
-    wild = (
-        np.asarray(training.log.rewards) + 5 * np.sin(np.arange(training.log.capacity) / 3)[:, None]
+def test_another_past_changes_the_bias_that_is_believed_and_never_the_point() -> None:
+    series, axis = _series()
+    other = Series(
+        series.returns + 5 * jnp.sin(jnp.asarray(series.times) / 9), series.times, series.present
     )
-    other = TrainingEpisodes(dataclasses.replace(training.log, rewards=wild), training.span)
-    settings = dataclasses.replace(MULTISCALE, value_model=None)
-    calm = safety_test(GOOD, SAFE, held_out, settings, training=training).advantage
-    rough = safety_test(GOOD, SAFE, held_out, settings, training=other).advantage
-    assert calm is not None
-    assert rough is not None
-    points = [[scale.point for scale in one.scales] for one in (calm, rough)]
-    assert points[0] == points[1]
-    assert rough.scales[2].bias != calm.scales[2].bias
+    signs = Rademacher(jax.random.key(0), 100)
+    calm, rough = (
+        forecast_scales(Scales(), series, past, axis, LOOKAHEAD, signs) for past in (series, other)
+    )
+    np.testing.assert_array_equal(calm.fits.point, rough.fits.point)
+    assert np.all(np.asarray(rough.biases) > np.asarray(calm.biases))
 
 
 def test_bad_settings_are_refused() -> None:

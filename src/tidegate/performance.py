@@ -374,7 +374,7 @@ def _record(
         effective_sample_size=worth,
         episode_numbers=episode_numbers,
         returns=returns,
-        forecast_times=np.arange(horizon - settings.lookahead + 1, horizon + 1),
+        forecast_times=horizon + np.arange(1 - settings.lookahead, 1),
         curve_times=curve_times,
         curve=curve,
     )

@@ -2,8 +2,8 @@
 
 The gate opens when the estimated advantage exceeds the half-widths. These shrink with √Σa², where a are
 the forecast weights of a longer log; estimated advantage, noise level and action mix are taken to
-persist. Where the world moves within a shorter time than the log spans, a longer log does not help, but
-more episodes in the same time may. A rough answer to "is it worth waiting?", never evidence.
+persist. Where a short time scale forecasts best, a longer log does not help, but more episodes in the same
+time may. A rough answer to "is it worth waiting?", never evidence.
 """
 
 import dataclasses
@@ -37,6 +37,7 @@ Episodes = int | None
 GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
 GRID = 2048  # times that stand for those of a longer log
 LIKELY_Z = 0.84  # 80 % of a normal distribution
+LONGEST_TRIED = 1  # the whole log has no past to be tried on: half of it is the longest scale that has
 HEAVY_SHARE = 0.2
 OVERUSE = 2.0
 
@@ -155,7 +156,7 @@ def _plan(
     if reason is Reason.BETTER:
         more, likely, bounds = 0, 0, (0, 0)
     elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome):
-        shrinkage = _shrinkage(settings, log, axis)
+        shrinkage = _shrinkage(settings, _length(settings, axis, outcome))
 
         def needed(gain: float, margin: float = 0.0) -> Episodes:
             return _more_episodes(n, shrinkage, gain, widths + margin * error)
@@ -200,8 +201,8 @@ def _advantage(outcome: Comparison) -> tuple[float, float, float]:
 
 
 def _leads_whole(outcome: Comparison) -> bool:
-    """Whether the whole log forecasts best, so that a longer one forecasts better."""
-    return outcome.paired is None or int(outcome.paired.forecasts.choice.best) == 0
+    """Whether as much of the log forecasts best as can be tried, so that a longer one forecasts better."""
+    return outcome.paired is None or int(outcome.paired.forecasts.choice.best) <= LONGEST_TRIED
 
 
 def _more_traffic(outcome: Comparison, advantage: float, widths: float) -> float | None:
@@ -218,17 +219,20 @@ def _more_traffic(outcome: Comparison, advantage: float, widths: float) -> float
 def _scale_sentence(
     outcome: Comparison, reason: Reason, advantage: float, traffic: float | None
 ) -> str:
-    """What would help where the world moves within a shorter time than the log spans."""
-    if reason is Reason.NOT_FORECASTABLE:
-        return f"More episodes alone will not help: {reason.sentence}"
+    """What would help where time scales matter; empty where the length of the log does."""
+    if reason is Reason.SCALES_DISAGREE:
+        return (
+            "Longer time scales show an advantage, and a shorter one points the other way: wait for more "
+            "episodes, and ask again."
+        )
     if reason is not Reason.NOT_BETTER or _leads_whole(outcome) or not advantage > 0:
         return ""
     assert outcome.paired is not None
     found = outcome.paired.forecasts
-    span = float(found.spans[int(found.choice.best)])
-    start = f"The world moves within about {span:.3g}, so that older episodes help little. "
+    span, whole = (float(found.spans[i]) for i in (int(found.choice.best), 0))
+    start = f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
     if traffic is None:
-        return start + "Shorten the lookahead, or wait until it moves more slowly."
+        return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
     return (
         start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
     )
@@ -255,14 +259,20 @@ def _squared_weights(
     return squares
 
 
-def _shrinkage(settings: ForecastSettings, log: EpisodeLog, axis: TimeAxis) -> Values:
+def _length(settings: ForecastSettings, axis: TimeAxis, outcome: Comparison) -> float:
+    """How much time the forecast rests on: the log, or the leading scale of it."""
+    if settings.scales is None or outcome.paired is None:
+        return float(axis.horizon) - settings.lookahead - float(axis.origin) - 1
+    found = outcome.paired.forecasts
+    return float(found.spans[int(found.choice.best)])
+
+
+def _shrinkage(settings: ForecastSettings, length: float) -> Values:
     """How much narrower the intervals are, for each growth of the log at its present pace."""
     # Evenly spread but not regular, so that a period cannot hide between the times.
     jitter = np.random.default_rng(0).uniform(size=GRID)
     positions = (np.arange(GRID) + jitter) / GRID
-    first, horizon = float(axis.origin) + 1, float(axis.horizon)
-    spans = GROWTH * (horizon - settings.lookahead - first)
-    arguments = (jnp.asarray(one) for one in (first, spans, positions))
+    arguments = (jnp.asarray(one) for one in (1.0, GROWTH * length, positions))
     squares = np.asarray(_squared_weights(settings, *arguments)) / GROWTH
     return np.asarray(np.sqrt(squares / squares[0]), np.float64)
 

@@ -27,6 +27,7 @@ from ..verdicts import Reason, Verdict
 from .domains import Domain
 
 WARMUP = 20
+ENTROPY_WEIGHT = 0.05
 TRUTH_NODES = 17
 
 
@@ -146,13 +147,19 @@ def run_demo(
 
 
 def demo_algorithms(lookahead: int, order: int) -> dict[str, SpinSettings]:
-    """Tidegate's own method, SPIN as published with a cosine trend of this order, and no trend at all."""
-    steps = round(3.5 * lookahead)
-    cosines = CosineBasis(order)
+    """Tidegate's own method, SPIN as published with a cosine trend of this order, and no trend at all.
+
+    All with the same gradient steps and the same reward for exploration.
+    """
+    shared: dict[str, Any] = {
+        "lookahead": lookahead,
+        "gradient_steps": round(3.5 * lookahead),
+        "entropy_weight": ENTROPY_WEIGHT,
+    }
     return {
-        "Tidegate": multiscale_settings(lookahead=lookahead, gradient_steps=steps),
-        "SPIN": paper_settings(lookahead=lookahead, basis=cosines, gradient_steps=steps),
-        "Stationary": stationary_settings(lookahead=lookahead, gradient_steps=steps),
+        "Tidegate": multiscale_settings(**shared),
+        "SPIN": paper_settings(basis=CosineBasis(order), **shared),
+        "Stationary": stationary_settings(**shared),
     }
 
 

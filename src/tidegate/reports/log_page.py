@@ -12,39 +12,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import jinja2
-import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
-from matplotlib.axes import Axes
 
-from ..backtesting import PolicyBacktest
-from ..bootstrap import Side
 from ..goodness import TESTS
-from ..performance import Forecast
-from ..records import Advantage, Scale
 from ..verdicts import Reason, Verdict
-from .figures import (
-    CANDIDATE,
-    SAFE,
-    draw_backtest,
-    draw_comparison,
-    draw_evaluation,
-    draw_figure,
-    legend_above,
+from .log_pictures import (
+    Picture,
+    advantage_from,
+    backtest_pictures,
+    comparison_picture,
+    evaluation_picture,
+    scale_picture,
 )
-from .page import inline_svg
-from .scales import draw_scales
+from .log_words import (
+    Plain,
+    multiscale,
+    names,
+    number,
+    percent,
+    plain,
+    say,
+    sentence,
+    units,
+    words,
+)
 
-Plain = Mapping[str, Any]
 Rows = Sequence[tuple[str, Any]]
-WIDE, NARROW, HEIGHT = 9.0, 3.6, 4.2  # inches; a narrow picture has its legend in fewer columns
-UNITS = {"episode": "episodes", "hour": "hours", "day": "days", "number": "units of time"}
-AXES = {
-    "episode": "episode",
-    "hour": "hours since the first episode",
-    "day": "days since the first episode",
-    "number": "time",
-}
 ROLES = {"candidate": "candidate", "safe": "safe policy"}
 FITNESS = (
     "Is the log fit for the {role}?",
@@ -59,33 +52,18 @@ TRENDS = {
     True: "a line through the episodes of the leading time scale",
     False: "a smooth trend in the span of the basis",
 }
-ESTIMATES = {
-    True: "by importance sampling around what a model of the rewards predicts (doubly robust: a wrong "
-    "model adds noise, not bias)",
-    False: "by importance sampling",
-}
 SCALES = (
     "A line through the last episodes forecasts the advantage, at every time scale: the scale with the "
     "smallest error leads, it and the shorter ones that are nearly as good must pass the test, and no "
     "shorter one may point the other way."
 )
 PAPER_ONLY = ("basis", "order", "period")
-REACH = 3  # standard errors of the scales that must pass, which a picture shows
 
 
 class Record(Protocol):
     """What a workflow returns."""
 
     def to_dict(self) -> dict[str, Any]: ...
-
-
-@dataclasses.dataclass(frozen=True)
-class Picture:
-    """One picture for a wide window and one for a phone."""
-
-    wide: Markup
-    narrow: Markup
-    caption: str | Markup
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,9 +125,9 @@ def log_page(record: Record | Plain) -> str:
             data=data,
             view=_VIEWS[data["kind"]](data),
             backtest=data.get("backtest"),
-            backtest_pictures=_backtest_pictures(data),
+            backtest_pictures=backtest_pictures(data),
             settings=_settings(data),
-            multiscale=_multiscale(data),
+            multiscale=multiscale(data),
             origins=_origins(data),
             record=json.dumps(data, indent=1, ensure_ascii=False),
         )
@@ -169,48 +147,6 @@ def _templates() -> jinja2.Environment:
     return templates
 
 
-def number(value: float | None) -> str | Markup:
-    """A number as a reader wants it, with the record's own digits behind it."""
-    if value is None:
-        return "not known"
-    return _data(value, f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}")
-
-
-def percent(value: float | None) -> str | Markup:
-    """A share as a percentage."""
-    return "not known" if value is None else _data(value, f"{100 * value:.3g}\u00a0%")
-
-
-def _data(value: float, text: str) -> Markup:
-    return Markup('<data value="{}">{}</data>').format(json.dumps(value), text)
-
-
-def plain(value: Any) -> str | Markup:
-    """Any value of the record in a table of names and values."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float):
-        return number(value)
-    if isinstance(value, list | tuple):
-        return Markup(", ").join(plain(one) for one in value) or "–"
-    return "–" if value is None or value == "" else str(value)
-
-
-def sentence(text: str) -> str:
-    """A sentence from words that were made to follow others."""
-    text = text[:1].upper() + text[1:]
-    return text if text.endswith((".", "?", "!")) else f"{text}."
-
-
-def _say(words: str, **values: Any) -> Markup:
-    """Words with numbers and names in them; names are escaped."""
-    return Markup(words).format(**values)
-
-
-def _multiscale(data: Plain) -> bool:
-    return bool(data["settings"].get("preset") == "MULTISCALE")
-
-
 def _gate_view(data: Plain) -> View:
     candidate, safe, checks = data["candidate"], data["safe"], data["checks"]
     deploys = data["verdict"] == Verdict.DEPLOY.name
@@ -225,7 +161,7 @@ def _gate_view(data: Plain) -> View:
         guardrails=data.get("guardrails"),
         scales=_scale_table(data),
         rests_on=_gate_basis(data),
-        picture=_comparison(data),
+        picture=comparison_picture(data),
         forecasts=(
             (f"candidate ({candidate['policy']})", candidate),
             (f"safe policy ({safe['policy']})", safe),
@@ -247,15 +183,15 @@ def _gate_figures(data: Plain) -> tuple[Figure, ...]:
             Figure("safe", safe["upper"], "the safe policy is expected to earn at most"),
         )
     rare = (
-        "p-value: how often chance alone shows such an advantage. The gate asks for {level} or less"
+        "p-value: how often chance alone would show such an advantage. The gate asks for {level} or less"
     )
     return (
         Figure(
             "candidate",
             advantage["lower"],
-            "the candidate is expected to earn at least this much more than the safe policy",
+            "the candidate's expected advantage over the safe policy is at least this",
         ),
-        Figure("", advantage["p_value"], _say(rare, level=number(advantage["level"]))),
+        Figure("", advantage["p_value"], say(rare, level=number(advantage["level"]))),
     )
 
 
@@ -269,12 +205,12 @@ def _plain_reason(data: Plain) -> Markup:
     }
     if not data["guaranteed"]:
         says[Reason.BETTER.name] = "shows, by its numbers alone, that"
-    return _say(
+    return say(
         "The log {says} the candidate will do better than the safe policy over the next {n} {units}"
         "{guardrails}.",
         says=says.get(data["reason"], "cannot say whether"),
         n=number(data["settings"]["lookahead"]),
-        units=_units(data),
+        units=units(data),
         guardrails=_plain_guardrails(data),
     )
 
@@ -322,23 +258,25 @@ def _alerts(warned: Sequence[Plain], whom: str) -> list[str]:
     if failed:
         lines.insert(
             0,
-            f"The log fails goodness-of-fit tests {whom} ({_names(failed)}): the bounds may be too "
+            f"The log fails goodness-of-fit tests {whom} ({names(failed)}): the bounds may be too "
             "narrow, or in the wrong place.",
         )
     if unknown:
-        lines.append(f"Could not be determined {whom}: {_names(unknown)}.")
+        lines.append(f"Could not be determined {whom}: {names(unknown)}.")
     return lines
-
-
-def _names(findings: Sequence[Plain]) -> str:
-    return ", ".join(_words(one["name"]) for one in findings)
 
 
 def _gate_basis(data: Plain) -> Markup:
     candidate = data["candidate"]
-    return _say(
+    tried = (
+        " Other episodes of the log tried the time scales and fitted the model of the rewards."
+        if multiscale(data) and data["training"] is None
+        else ""
+    )
+    return say(
         "{rule} {forecast} It rests on {episodes} test episodes of {source}, worth {worth} episodes "
-        "collected with the candidate itself. {alpha} {overlap}",
+        "collected with the candidate itself.{tried} {alpha} {overlap}",
+        tried=tried,
         rule=_gate_rule(data),
         forecast=_horizon(data, candidate),
         episodes=number(candidate["num_episodes"]),
@@ -353,7 +291,7 @@ def _gate_rule(data: Plain) -> str | Markup:
     advantage = data.get("advantage")
     if advantage is None:
         return "The gate opens only if the first number is above the second."
-    return _say(
+    return say(
         "The gate opens only if the p-value is at most {level} at every time scale that must pass, and no "
         "shorter scale points the other way.",
         level=number(advantage["level"]),
@@ -364,18 +302,18 @@ def _allowance(data: Plain) -> Markup:
     """How often the gate may be wrong: this once, or in all tests of a budget."""
     budget = data.get("budget")
     if budget is None:
-        return _say(
+        return say(
             "The allowed probability of a wrong deployment is {alpha}.",
             alpha=percent(data["settings"]["alpha"]),
         )
     share = "nothing is left" if not budget["level"] > 0 else "{level} is for this one"
-    return _say(
+    return say(
         "This is test {n} of an error budget ({rule}, planned for {tests} tests). The allowed "
         "probability of any wrong deployment, in all tests together, is {alpha}, of which "
         + share
         + ".",
         n=number(budget["number"]),
-        rule=_words(budget["rule"].lower()),
+        rule=words(budget["rule"].lower()),
         tests=number(budget["tests"]),
         alpha=percent(budget["alpha"]),
         level=percent(budget["level"]),
@@ -389,81 +327,34 @@ def _horizon(data: Plain, forecast: Plain) -> Markup:
         what = "Both are bounds on"
         if data.get("advantage") is not None:
             what = "The advantage is the candidate's minus the safe policy's"
-    return _say(
+    return say(
         "{what} {the}mean return of an episode over the next {lookahead} {units} ({first} to {last} on "
         "the time axis).",
         what=what,
         the="" if what.endswith("'s") else "the ",
         lookahead=number(data["settings"]["lookahead"]),
-        units=_units(data),
+        units=units(data),
         first=number(first),
         last=number(last),
     )
 
 
-def _units(data: Plain) -> str:
-    return UNITS[data["provenance"]["time_unit"]]
-
-
-def _axis_label(data: Plain) -> str:
-    return AXES[data["provenance"]["time_unit"]]
-
-
 def _scale_table(data: Plain) -> ScaleTable | None:
-    advantage = _advantage(data)
+    advantage = advantage_from(data)
     if advantage is None or not advantage.scales:
         return None
     rows = [
         {**one, "role": advantage.role(index)}
         for index, one in enumerate(data["advantage"]["scales"])
     ]
-    return ScaleTable(SCALES, _scale_picture(data, advantage), _units(data), rows)
-
-
-def _advantage(data: Plain) -> Advantage | None:
-    """The paired test back from plain values; what is null was not finite."""
-    plain = data.get("advantage")
-    if plain is None:
-        return None
-
-    def known(values: Plain) -> dict[str, Any]:
-        return {name: _float(value) if value is None else value for name, value in values.items()}
-
-    return Advantage(
-        **{**known(plain), "scales": tuple(Scale(**known(one)) for one in plain["scales"])}
-    )
-
-
-def _scale_picture(data: Plain, advantage: Advantage) -> Picture:
-    count = len(advantage.scales)
-    ahead = sum(one.point > 0 for one in advantage.scales)
-    return _picture(
-        f"Forecast advantage of the candidate at {count} time scales, of which {ahead} are above zero",
-        "The forecast advantage at each time scale. Thick bars: one standard error of noise; thin bars: "
-        "with the bias. Diamond: the leading scale. Filled circles must pass, open ones must not "
-        "contradict, grey ones are not asked. Right of the upright line the candidate is better. What "
-        "lies far from the scales that must pass is cut off at the edge.",
-        lambda axis, columns: _draw_scales(axis, advantage, _units(data), columns),
-        height=1.4 + 0.3 * count,
-    )
-
-
-def _draw_scales(axis: Axes, advantage: Advantage, units: str, columns: int) -> Axes:
-    draw_scales(axis, advantage, units)
-    asked = [one for i, one in enumerate(advantage.scales) if one.needed or i == advantage.leading]
-    ends = [one.point + side * REACH * one.standard_error for one in asked for side in (-1, 1)]
-    finite = [end for end in (0.0, *ends) if np.isfinite(end)]
-    if max(finite) > min(finite):
-        axis.set_xlim(min(finite), max(finite))
-    legend_above(axis, ncols=2 * columns, markerscale=1)
-    return axis
+    return ScaleTable(SCALES, scale_picture(data, advantage), units(data), rows)
 
 
 def _tables(
     data: Plain, findings: Sequence[Plain], role: str, *, folded: bool = False
 ) -> list[Table]:
     """The findings about the log, then those about the trend."""
-    trend = TRENDS[_multiscale(data)]
+    trend = TRENDS[multiscale(data)]
     fitness = [one for one in findings if one["name"] not in TESTS]
     goodness = [one for one in findings if one["name"] in TESTS]
     return [
@@ -476,17 +367,17 @@ def _tables(
 def _evaluate_view(data: Plain) -> View:
     forecast, stationary = data["forecast"], data["stationary"]
     return View(
-        headline=_say(
+        headline=say(
             "The policy is expected to earn {point}, between {lower} and {upper}.",
             **{name: number(forecast[name]) for name in ("point", "lower", "upper")},
         ),
-        lead=_say(
+        lead=say(
             "{forecast} If nothing changed over time, it would be {point}, between {lower} and {upper}.",
             forecast=_horizon(data, forecast),
             **{name: number(stationary[name]) for name in ("point", "lower", "upper")},
         ),
         alerts=[*map(sentence, data["caveats"]), *_warnings(data["findings"])],
-        rests_on=_say(
+        rests_on=say(
             "It rests on {episodes} episodes of {source}, worth {worth} episodes collected with the "
             "policy itself. The probability left outside the interval is {alpha}.",
             episodes=number(forecast["num_episodes"]),
@@ -494,29 +385,10 @@ def _evaluate_view(data: Plain) -> View:
             worth=number(forecast["effective_sample_size"]),
             alpha=percent(forecast["alpha"]),
         ),
-        picture=_picture(
-            "Estimated returns, trend and forecast",
-            f"Dots: what the policy would have earned in single episodes, {_estimates(data)}. "
-            "Circles: means of consecutive episodes with their standard errors. Boxes at the right: "
-            "the forecast with its interval, and what an estimate says that takes the world to "
-            "stand still.",
-            lambda axis, columns: draw_evaluation(
-                axis,
-                _forecast(forecast),
-                _forecast(stationary),
-                past=forecast["past"],
-                time_label=_axis_label(data),
-                legend_columns=columns,
-            ),
-        ),
+        picture=evaluation_picture(data, forecast, stationary),
         forecasts=((data["policy"], forecast), ("if nothing changed", stationary)),
         tables=_tables(data, data["findings"], "policy"),
     )
-
-
-def _estimates(data: Plain) -> str:
-    """How returns are estimated; a stream has no model of them."""
-    return ESTIMATES[_multiscale(data) and not data.get("streamed")]
 
 
 def _warnings(findings: Sequence[Plain]) -> list[str]:
@@ -530,30 +402,17 @@ def _check_view(data: Plain) -> View:
         "NOTE": "The log can be used; look at the notes.",
         "WARNING": "Something is wrong, or not known.",
     }
-    forecast = data["forecast"]
     return View(
         badge=data["level"],
         headline=headlines[data["level"]],
-        lead=_say(
+        lead=say(
             "{episodes} episodes with {steps} steps were checked for the policy “{policy}”.",
             episodes=number(data["check"]["num_episodes"]),
             steps=number(data["check"]["num_steps"]),
             policy=data["policy"],
         ),
         alerts=_warnings(findings),
-        picture=_picture(
-            "Returns and their trend",
-            "Dots: returns of single episodes. Circles: means of consecutive episodes with their "
-            "standard errors. Line: the fitted trend, and its forecast at the right.",
-            lambda axis, columns: draw_evaluation(
-                axis,
-                _forecast(forecast),
-                None,
-                past=forecast["past"],
-                time_label=_axis_label(data),
-                legend_columns=columns,
-            ),
-        ),
+        picture=evaluation_picture(data, data["forecast"]),
         tables=_tables(data, findings, "policy"),
     )
 
@@ -561,7 +420,7 @@ def _check_view(data: Plain) -> View:
 def _backtest_view(data: Plain) -> View:
     past = data["backtest"]
     return View(
-        headline=_say(
+        headline=say(
             "Had the gate been used at {dates} past dates of this log",
             dates=number(past["deployments"]["total"]),
         ),
@@ -583,7 +442,7 @@ def _plan_view(data: Plain) -> View:
         lead=plan["sentence"],
         figures=[Figure("", plan[one], asked[one]) for one in asked if plan[one]],
         alerts=[sentence(one) for one in data["caveats"]],
-        rests_on=_say("Actions that lack data: {names}.", names=plain(lacking)) if lacking else "",
+        rests_on=say("Actions that lack data: {names}.", names=plain(lacking)) if lacking else "",
     )
 
 
@@ -597,103 +456,11 @@ _VIEWS: dict[str, Callable[[Plain], View]] = {
 }
 
 
-def _comparison(data: Plain) -> Picture:
-    candidate, safe = data["candidate"], data["safe"]
-    return _picture(
-        "Estimated returns, trends and forecasts of both policies",
-        "Dots: what the candidate (orange) and the safe policy (blue) would have earned in single test "
-        f"episodes, {_estimates(data)}. Circles: means of consecutive episodes with their standard "
-        "errors. Lines: fitted trends. Boxes at the right: forecasts with their intervals, drawn wide "
-        "enough to be seen. "
-        + (
-            "The gate opens only if the orange box lies wholly above the blue one."
-            if data.get("advantage") is None
-            else "The boxes may overlap: the gate tests the difference, which shared episodes tell more "
-            "precisely than either."
-        ),
-        lambda axis, columns: draw_comparison(
-            axis,
-            _forecast(candidate),
-            _forecast(safe),
-            candidate_past=candidate["past"],
-            safe_past=safe["past"],
-            time_label=_axis_label(data),
-            legend_columns=columns,
-        ),
-    )
-
-
-def _picture(
-    title: str, caption: str, draw: Callable[[Axes, int], Axes], *, height: float = HEIGHT
-) -> Picture:
-    wide = draw_figure(WIDE, height, lambda axis: draw(axis, 2))
-    narrow = draw_figure(NARROW, height, lambda axis: draw(axis, 1))
-    return Picture(inline_svg(wide, title), inline_svg(narrow, f"{title}, narrow"), caption)
-
-
-def _forecast(values: Plain) -> Forecast:
-    """The forecast back from plain values; what is null was not finite."""
-    numbers = {
-        name: _float(values[name])
-        for name in ("point", "lower", "upper", "standard_error", "effective_sample_size")
-    }
-    return Forecast(
-        **numbers,
-        alpha=values["alpha"],
-        side=Side.BOTH,
-        num_episodes=values["num_episodes"],
-        episode_numbers=_floats(values["points"]["episode"]),
-        returns=_floats(values["points"]["estimated_return"]),
-        forecast_times=_floats(values["forecast_episodes"] or [None]),
-        curve_times=_floats(values["curve"]["episode"]),
-        curve=_floats(values["curve"]["fitted"]),
-    )
-
-
-def _float(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _floats(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
-    return np.array([_float(value) for value in values], np.float64)
-
-
-def _backtest_pictures(data: Plain) -> list[Picture]:
-    past = data.get("backtest")
-    if not past or not past["dates"]:
-        return []
-    roles = {"candidate": ("candidate", CANDIDATE), "safe": ("safe policy", SAFE)}
-    if past["candidate"] == past["safe"]:
-        roles = {"safe": ("logged policy", SAFE)}
-    return [_backtest_picture(data, role, *style) for role, style in roles.items()]
-
-
-def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
-    past = data["backtest"]
-    policy = PolicyBacktest(**{field: _floats(values) for field, values in past[role].items()})
-    return _picture(
-        f"Backtest of the {name}",
-        f"The {name} at each past date: the forecast with its interval, and the mean return that was "
-        "then measured. Green dots lie in the interval of what could be measured, red crosses "
-        "outside. That interval is the wider one, since what came next is known only with noise. "
-        "An interval that dwarfs the others is cut off at the edge.",
-        lambda axis, columns: draw_backtest(
-            axis,
-            _floats(past["dates"]),
-            policy,
-            past["alpha"],
-            color,
-            time_label=_axis_label(data),
-            legend_columns=columns,
-        ),
-    )
-
-
 def _settings(data: Plain) -> Rows:
-    absent = ("forecast", *(PAPER_ONLY if _multiscale(data) else ()))
+    absent = ("forecast", *(PAPER_ONLY if multiscale(data) else ()))
     rows = [(name, value) for name, value in data["settings"].items() if name not in absent]
     search = [(name, value) for name, value in data.get("search", {}).items() if name != "settings"]
-    return [(_words(name), value) for name, value in [*rows, *search, ("seed", data["seed"])]]
+    return [(words(name), value) for name, value in [*rows, *search, ("seed", data["seed"])]]
 
 
 def _origins(data: Plain) -> list[tuple[str, Rows]]:
@@ -719,11 +486,7 @@ def _origins(data: Plain) -> list[tuple[str, Rows]]:
         "Versions": origin["versions"],
     }
     return [
-        (title, [(_words(name), value) for name, value in group.items()])
+        (title, [(words(name), value) for name, value in group.items()])
         for title, group in groups.items()
         if group
     ]
-
-
-def _words(name: str) -> str:
-    return name.replace("num_", "number of ").replace("_", " ")

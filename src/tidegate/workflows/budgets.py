@@ -57,6 +57,12 @@ class BudgetPlan:
     rule: BudgetRule = BudgetRule.HARMONIC
     tests: int = 52
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.tests, int) or self.tests < 1:
+            raise SettingsError(
+                f"tests is {self.tests!r}", expected="a whole number of tests from 1 up"
+            )
+
     def spending(self, alpha: float) -> Spending:
         """The rule as the library takes it."""
         return _SPENDING[self.rule](alpha, self.tests)

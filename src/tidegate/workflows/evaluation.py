@@ -14,6 +14,7 @@ from ..logs.formats import format_of
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..performance import Forecast, forecast_performance, forecast_returns
+from .choices import Preset
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
 from .pictures import forecast_values
 from .provenance import Provenance, all_versions, plain_columns, provenance
@@ -21,6 +22,10 @@ from .settings import PlainSettings
 from .storage import FORMAT, sealed
 
 STREAM_BYTES = 200_000_000
+UNMODELLED = (
+    "A stream has no model of the rewards, which takes noise out of the estimates: the interval is wider "
+    "than that of a log read whole."
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,11 +142,11 @@ def _streamed(
         for chosen in (settings, settings.stationary())
     )
     findings = (mean_ratio_finding(one.stopped_ratios),)
-    origin = _stream_provenance(file, streamed)
+    origin = _stream_provenance(file, streamed, settings.preset)
     return Evaluation(spec, forecast, stationary, findings, settings, seed, True, origin)
 
 
-def _stream_provenance(file: LogFile, streamed: StreamedReturns) -> Provenance:
+def _stream_provenance(file: LogFile, streamed: StreamedReturns, preset: Preset) -> Provenance:
     columns: Columns = file.columns
     names = [path.name for path in source_paths(file.source)]
     absent = columns.behavior_prob is None
@@ -161,6 +166,7 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns) -> Provenance:
         notes=(
             "The log was streamed: only the mean ratio was checked. Run `tidegate check` on a part "
             "of it for the rest.",
+            *((UNMODELLED,) if preset is Preset.MULTISCALE else ()),
         ),
         versions=all_versions(),
     )

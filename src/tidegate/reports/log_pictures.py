@@ -1,0 +1,204 @@
+"""The pictures of a record, drawn from its plain values: one for a wide window and one for a phone."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from markupsafe import Markup
+from matplotlib.axes import Axes
+
+from ..backtesting import PolicyBacktest
+from ..bootstrap import Side
+from ..performance import Forecast
+from ..records import Advantage, Scale
+from .figures import (
+    CANDIDATE,
+    SAFE,
+    draw_backtest,
+    draw_comparison,
+    draw_evaluation,
+    draw_figure,
+    legend_above,
+)
+from .log_words import Plain, axis_label, multiscale, units
+from .page import inline_svg
+from .scales import draw_scales
+
+WIDE, NARROW, HEIGHT = 9.0, 3.6, 4.2  # inches; a narrow picture has its legend in fewer columns
+ESTIMATES = {
+    True: "by importance sampling around what a model of the rewards predicts (doubly robust: a wrong "
+    "model adds noise, not bias)",
+    False: "by importance sampling",
+}
+REACH = 3  # standard errors of the scales that must pass, which a picture shows
+
+
+@dataclasses.dataclass(frozen=True)
+class Picture:
+    """One picture for a wide window and one for a phone."""
+
+    wide: Markup
+    narrow: Markup
+    caption: str | Markup
+
+
+def picture(
+    title: str, caption: str, draw: Callable[[Axes, int], Axes], *, height: float = HEIGHT
+) -> Picture:
+    """Draw it twice; `draw` is told how many columns its legend may have."""
+    wide = draw_figure(WIDE, height, lambda axis: draw(axis, 2))
+    narrow = draw_figure(NARROW, height, lambda axis: draw(axis, 1))
+    return Picture(inline_svg(wide, title), inline_svg(narrow, f"{title}, narrow"), caption)
+
+
+def estimates(data: Plain) -> str:
+    """How returns are estimated; a stream has no model of them."""
+    return ESTIMATES[multiscale(data) and not data.get("streamed")]
+
+
+def comparison_picture(data: Plain) -> Picture:
+    """Both policies: estimated returns, trends and forecasts."""
+    candidate, safe = data["candidate"], data["safe"]
+    return picture(
+        "Estimated returns, trends and forecasts of both policies",
+        "Dots: what the candidate (orange) and the safe policy (blue) would have earned in single test "
+        f"episodes, {estimates(data)}. Circles: means of consecutive episodes with their standard "
+        "errors. Lines: fitted trends. Boxes at the right: forecasts with their intervals, drawn wide "
+        "enough to be seen. "
+        + (
+            "The gate opens only if the orange box lies wholly above the blue one."
+            if data.get("advantage") is None
+            else "The boxes may overlap: the gate tests the difference, which shared episodes tell more "
+            "precisely than either."
+        ),
+        lambda axis, columns: draw_comparison(
+            axis,
+            forecast_from(candidate),
+            forecast_from(safe),
+            candidate_past=candidate["past"],
+            safe_past=safe["past"],
+            time_label=axis_label(data),
+            legend_columns=columns,
+        ),
+    )
+
+
+def evaluation_picture(data: Plain, forecast: Plain, stationary: Plain | None = None) -> Picture:
+    """One policy: its estimated returns, trend and forecast, and what a still world would give."""
+    still = ", and what an estimate says that takes the world to stand still" if stationary else ""
+    return picture(
+        "Estimated returns, trend and forecast",
+        f"Dots: what the policy would have earned in single episodes, {estimates(data)}. Circles: means of "
+        "consecutive episodes with their standard errors. Line: the fitted trend. Boxes at the right: "
+        f"the forecast with its interval{still}.",
+        lambda axis, columns: draw_evaluation(
+            axis,
+            forecast_from(forecast),
+            None if stationary is None else forecast_from(stationary),
+            past=forecast["past"],
+            time_label=axis_label(data),
+            legend_columns=columns,
+        ),
+    )
+
+
+def scale_picture(data: Plain, advantage: Advantage) -> Picture:
+    """The advantage at each time scale, near the scales that must pass."""
+    count = len(advantage.scales)
+    ahead = sum(one.point > 0 for one in advantage.scales)
+    return picture(
+        f"Forecast advantage of the candidate at {count} time scales, of which {ahead} are above zero",
+        "The forecast advantage at each time scale. Thick bars: one standard error of noise; thin bars: "
+        "with the bias. Diamond: the leading scale. Filled circles must pass, open ones must not "
+        "contradict, grey ones are not asked. Right of the upright line the candidate is better. What "
+        "lies far from the scales that must pass is cut off at the edge.",
+        lambda axis, columns: _draw_scales(axis, advantage, units(data), columns),
+        height=1.8 + 0.3 * count,
+    )
+
+
+def _draw_scales(axis: Axes, advantage: Advantage, units: str, columns: int) -> Axes:
+    draw_scales(axis, advantage, units)
+    asked = [one for i, one in enumerate(advantage.scales) if one.needed or i == advantage.leading]
+    ends = [one.point + side * REACH * one.standard_error for one in asked for side in (-1, 1)]
+    finite = [end for end in (0.0, *ends) if np.isfinite(end)]
+    edge = 0.05 * (max(finite) - min(finite))
+    if edge > 0:
+        axis.set_xlim(min(finite) - edge, max(finite) + edge)
+    legend_above(axis, ncols=4 if columns > 1 else 1, markerscale=1)
+    return axis
+
+
+def advantage_from(data: Plain) -> Advantage | None:
+    """The paired test back from plain values; what is null was not finite."""
+    plain = data.get("advantage")
+    if plain is None:
+        return None
+
+    def known(values: Plain) -> dict[str, Any]:
+        return {name: _float(value) if value is None else value for name, value in values.items()}
+
+    return Advantage(
+        **{**known(plain), "scales": tuple(Scale(**known(one)) for one in plain["scales"])}
+    )
+
+
+def backtest_pictures(data: Plain) -> list[Picture]:
+    """One for each policy; none without a backtest."""
+    past = data.get("backtest")
+    if not past or not past["dates"]:
+        return []
+    roles = {"candidate": ("candidate", CANDIDATE), "safe": ("safe policy", SAFE)}
+    if past["candidate"] == past["safe"]:
+        roles = {"safe": ("logged policy", SAFE)}
+    return [_backtest_picture(data, role, *style) for role, style in roles.items()]
+
+
+def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
+    past = data["backtest"]
+    policy = PolicyBacktest(**{field: _floats(values) for field, values in past[role].items()})
+    return picture(
+        f"Backtest of the {name}",
+        f"The {name} at each past date: the forecast with its interval, and the mean return that was "
+        "then measured. Green dots lie in the interval of what could be measured, red crosses "
+        "outside. That interval is the wider one, since what came next is known only with noise. "
+        "An interval that dwarfs the others is cut off at the edge.",
+        lambda axis, columns: draw_backtest(
+            axis,
+            _floats(past["dates"]),
+            policy,
+            past["alpha"],
+            color,
+            time_label=axis_label(data),
+            legend_columns=columns,
+        ),
+    )
+
+
+def forecast_from(values: Plain) -> Forecast:
+    """The forecast back from plain values; what is null was not finite."""
+    numbers = {
+        name: _float(values[name])
+        for name in ("point", "lower", "upper", "standard_error", "effective_sample_size")
+    }
+    return Forecast(
+        **numbers,
+        alpha=values["alpha"],
+        side=Side.BOTH,
+        num_episodes=values["num_episodes"],
+        episode_numbers=_floats(values["points"]["episode"]),
+        returns=_floats(values["points"]["estimated_return"]),
+        forecast_times=_floats(values["forecast_episodes"] or [None]),
+        curve_times=_floats(values["curve"]["episode"]),
+        curve=_floats(values["curve"]["fitted"]),
+    )
+
+
+def _float(value: float | None) -> float:
+    return float("nan") if value is None else value
+
+
+def _floats(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
+    return np.array([_float(value) for value in values], np.float64)
