@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pytest
 from scipy.stats import norm
 
@@ -19,8 +20,10 @@ from tidegate import (
     EvenSpending,
     FlatLevel,
     ForecastSettings,
+    Guardrail,
     HarmonicSpending,
     HeldOutEpisodes,
+    Multiplicity,
     OBrienFlemingSpending,
     PocockSpending,
     SettingsError,
@@ -34,15 +37,17 @@ from tidegate import (
     since,
 )
 from tidegate.episodes import grow
+from tidegate.findings import summarise
 from tidegate.performance import log_axis
 from tidegate.workflows.budgets import (
     EXHAUSTED,
     BudgetPlan,
-    BudgetRule,
     Entry,
+    Grant,
     Ledger,
     entered,
     episodes_for,
+    granted,
     next_level,
     next_test,
     open_ledger,
@@ -50,7 +55,12 @@ from tidegate.workflows.budgets import (
     read_ledger,
     save_ledger,
 )
+from tidegate.workflows.choices import BudgetRule
+from tidegate.workflows.opening import silent
+from tidegate.workflows.settings import PlainSettings
+from tidegate.workflows.spending import allowed, last_episode, question
 from tidegate.workflows.storage import sealed, write_record
+from tidegate.workflows.trials import Trial, prepare
 
 ALPHA, TESTS = 0.05, 40
 PLANNED = [
@@ -319,7 +329,7 @@ def test_an_exhausted_budget_grants_nothing_and_says_so(path: Path) -> None:
     actions = np.arange(300) % 2
     rewards = 2 * actions - 1 + 1e-3 * np.random.default_rng(2).normal(size=300)
     log = EpisodeLog.from_arrays(actions, rewards, np.full(300, 0.5))
-    held_out = episodes_for(ledger, turn, HeldOutEpisodes(log))
+    held_out = episodes_for(granted(ledger, turn), HeldOutEpisodes(log))
     policies = SoftmaxPolicy([0.0, 2.0]), SoftmaxPolicy([0.0, -2.0])
     clear = safety_test(*policies, held_out, FORECAST, level=ALPHA)
     assert (clear.verdict, clear.p_value) == (Verdict.DEPLOY, 0)
@@ -329,17 +339,90 @@ def test_an_exhausted_budget_grants_nothing_and_says_so(path: Path) -> None:
 def test_only_fresh_episodes_are_tested_under_sidak(path: Path) -> None:
     ledger = open_ledger(path, ALPHA, BudgetPlan(BudgetRule.SIDAK, 3))
     held_out = HeldOutEpisodes(visits(), (1.0, 300.0))
-    first = next_test(ledger, asked(1))
+    first = granted(ledger, next_test(ledger, asked(1)))
     assert first.after is None
-    assert episodes_for(ledger, first, held_out) is held_out
+    assert episodes_for(first, held_out) is held_out
     ledger = answered(ledger, 1)
     second = next_test(ledger, asked(2))
-    assert episodes_for(ledger, second, held_out).log.span == (101.0, 300.0)
+    assert episodes_for(granted(ledger, second), held_out).log.span == (101.0, 300.0)
     ledger = answered(ledger, 2)
     # A repeated question sees the episodes that it saw then.
-    assert episodes_for(ledger, next_test(ledger, asked(2)), held_out).log.num_episodes == 200
+    again = granted(ledger, next_test(ledger, asked(2)))
+    assert episodes_for(again, held_out).log.num_episodes == 200
     even = Ledger(ALPHA, PLAN, ledger.entries)
-    assert episodes_for(even, second, held_out) is held_out
+    assert episodes_for(granted(even, second), held_out) is held_out
+
+
+def shop_trial(**changes: Any) -> Trial:
+    given = {
+        "rows": 60,
+        "reward": 0.0,
+        "seed": 0,
+        "settings": PlainSettings(lookahead=5),
+        **changes,
+    }
+    rng, rows = np.random.default_rng(0), given["rows"]
+    frame = pl.DataFrame(
+        {
+            "episode": np.arange(1, rows + 1),
+            "action": rng.integers(0, 2, rows),
+            "behavior_prob": np.full(rows, 0.5),
+            "reward": np.full(rows, given["reward"]),
+            "new_prob": np.full(rows, given.get("probability", 0.6)),
+        }
+    )
+    specs = ("column:new_prob", given.get("safe", "behavior"))
+    return prepare(frame, *specs, given["settings"], None, given["seed"], silent)
+
+
+def test_a_question_is_all_that_the_answer_depends_on() -> None:
+    def asked_of(trial: Trial, *rails: Guardrail, rule: Multiplicity = Multiplicity.HOLM) -> str:
+        return question(trial, rails, rule)
+
+    trial, rail = shop_trial(), Guardrail("calls", 0.1)
+    same = asked_of(trial)
+    assert asked_of(shop_trial()) == asked_of(trial, rule=Multiplicity.NONE) == same
+    others = [
+        asked_of(shop_trial(**change))
+        for change in (
+            {"rows": 61}, {"reward": 1e-9}, {"seed": 1}, {"probability": 0.61},
+            {"safe": "column:new_prob"}, {"settings": PlainSettings(lookahead=6)},
+            {"settings": PlainSettings(lookahead=5, draws=501)},
+        )
+    ]  # fmt: skip
+    others += [
+        asked_of(trial, rail),
+        asked_of(trial, rail, rule=Multiplicity.NONE),
+        asked_of(trial, dataclasses.replace(rail, margin=0.2)),
+        asked_of(dataclasses.replace(trial, seen=TrainingEpisodes(trial.held_out.log))),
+    ]
+    assert len({same, *others}) == 1 + len(others)
+
+
+def test_what_earlier_tests_have_used_goes_from_both_parts() -> None:
+    trial = shop_trial()
+    log = trial.held_out.log
+    even, odd = log.take(np.arange(0, 60, 2)), log.take(np.arange(1, 60, 2))
+    trial = dataclasses.replace(
+        trial,
+        held_out=HeldOutEpisodes(even, log.span),
+        seen=TrainingEpisodes(odd, log.span),
+    )
+    assert last_episode(trial) == 60
+    grant = Grant(2, 0.01, "q", ALPHA, BudgetRule.SIDAK, 3, after=30.0)
+    left = allowed(trial, grant)
+    assert left.held_out.log.span == (31.0, 59.0)
+    assert left.held_out.span == (31.0, 60.0)
+    assert left.seen is not None
+    assert left.seen.log.span == (32.0, 60.0)
+    # Too few to try time scales on: the test will take some of the held-out ones.
+    late = allowed(trial, dataclasses.replace(grant, after=50.0))
+    assert late.seen is None
+    assert last_episode(late) == 60
+    for none in (None, dataclasses.replace(grant, after=None)):
+        assert allowed(trial, none) is trial
+    assert Grant.from_plain(json.loads(json.dumps(summarise(grant)))) == grant
+    assert str(grant) == "this is test 2, at level 0.01 of α = 0.05 (sidak over 3 tests)."
 
 
 def test_tampering_shows(path: Path) -> None:
@@ -362,7 +445,7 @@ def test_tampering_shows(path: Path) -> None:
     damaged(json.dumps(sealed({**whole, "entries": moved})), r"level of its turn")
     skipped = [{**whole["entries"][0], "number": 2}]
     damaged(json.dumps(sealed({**whole, "entries": skipped})), r"number or the level")
-    damaged(json.dumps(sealed({"kind": "gate", "format": 1})), r"of kind 'gate'")
+    damaged(json.dumps(sealed({"kind": "gate", "format": 2})), r"of kind 'gate'")
     damaged(json.dumps(sealed({**whole, "plan": {}})), r"incomplete.*KeyError")
     damaged(json.dumps(sealed({**whole, "alpha": 2.0})), r"alpha is 2")
     write_record(whole, path)

@@ -38,7 +38,9 @@ from tidegate.bootstrap import Rademacher
 from tidegate.diagnostics import mean_is_one
 from tidegate.episodes import grow
 from tidegate.findings import found, summarise
-from tidegate.goodness import richer_columns
+from tidegate.goodness import fit_leading_scale, fit_log, richer_columns
+from tidegate.presets import multiscale_forecast
+from tidegate.returns import episode_ratios
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 from tidegate.trend_tests import autocorrelation_test, hc2_residuals, jump_test, score_test
 
@@ -330,6 +332,29 @@ def test_drift_is_a_note_for_a_trend_and_a_warning_for_a_constant() -> None:
     flat = check_log(log, ForecastSettings(10, basis=ConstantBasis()))
     assert flat["drift"].level is Level.WARNING
     assert flat["trend_misfit"].level is Level.WARNING
+
+
+def test_with_time_scales_the_check_is_of_the_leading_one() -> None:
+    """A steep turn, late: the last episodes lead, and every finding on the forecast is about them."""
+    turn = np.maximum(np.arange(300) - 200, 0) / 10
+    settings, log = multiscale_forecast(SETTINGS), _log(shape=turn)
+    check = check_log(log, settings, POLICY)
+    leading = fit_leading_scale(fit_log(log, settings, POLICY))
+    assert leading.leading
+    count = leading.log.capacity
+    assert 10 < count < 200
+    ratios = np.asarray(episode_ratios(POLICY, log))[-count:]
+    weights = np.abs(leading.weights) * ratios
+    worth = weights.sum() ** 2 / (weights**2).sum()
+    assert check["horizon_effective_sample_size"].value == pytest.approx(worth)
+    assert f"of {count} episodes" in check["horizon_leverage"].sentence
+    assert check["episodes"].sentence == "300 episodes."
+    assert check["drift"].level is Level.NOTE
+    sentences = str(check_log(_log(shape=100 * (np.arange(300) > 290)), settings, POLICY))
+    for text in (str(check), sentences):
+        assert "basis" not in text
+        assert "the trend forecasts" not in text
+    assert "needs at least 10." in check_log(_log(9), settings, POLICY)["episodes"].sentence
 
 
 def test_a_jump_is_found_where_it_is() -> None:

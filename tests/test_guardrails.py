@@ -283,7 +283,48 @@ def test_other_doubts_of_a_guardrail_keep_and_cost_the_others_nothing() -> None:
     json.dumps(guardrail_values(nothing), allow_nan=False)
 
 
+def test_a_level_of_its_own_is_shared_as_alpha_is() -> None:
+    log, texts = _log(gap=0.15, seed=3), ["complaints:0.1", "retention:0.1:higher"]
+    smaller = dataclasses.replace(PAIRED, alpha=0.02)
+    granted = _guarded(log, *texts, level=0.02)
+    given = _guarded(log, *texts, settings=smaller)
+    assert granted.alpha == given.alpha == 0.02
+    for name in ("main_level", "verdict", "sentence"):
+        assert getattr(granted, name) == getattr(given, name)
+    assert granted.main.advantage == given.main.advantage
+    for mine, theirs in zip(granted.guardrails, given.guardrails, strict=True):
+        assert (mine.level, mine.decision.advantage) == (theirs.level, theirs.decision.advantage)
+    # The policies' own intervals stay at the settings' α: they are for the eye.
+    assert granted.main.candidate.alpha == 0.05
+
+
+@pytest.mark.parametrize("rule", Multiplicity)
+def test_nothing_is_shown_at_level_zero(rule: Multiplicity) -> None:
+    spent = _guarded(_log(gap=2.0), "complaints:1", level=0.0, multiplicity=rule)
+    assert spent.verdict is Verdict.KEEP
+    assert spent.main.reason is Reason.BUDGET_SPENT
+    assert not spent.guardrails[0].passed
+    assert spent.main_level == spent.guardrails[0].level == 0
+    assert "the error budget is spent" in spent.sentence
+    json.dumps(guardrail_values(spent), allow_nan=False)
+
+
+def test_a_guardrail_that_short_scales_contradict_says_so() -> None:
+    one = _guarded(_log(), "complaints:0.3").guardrails[0]
+    doubted = dataclasses.replace(one.decision, verdict=Verdict.KEEP, reason=Reason.SCALES_DISAGREE)
+    contradicted = dataclasses.replace(one, decision=doubted)
+    assert not contradicted.passed
+    assert (
+        "at a shorter time scale, 'complaints' is forecast to rise by 0.3" in contradicted.sentence
+    )
+
+
 def test_mistakes_are_named() -> None:
+    with pytest.raises(SettingsError, match="two bounds has no level"):
+        _guarded(_log(), settings=TWO_BOUNDS, level=0.01)
+    for level in (-0.1, 1.0, np.nan):
+        with pytest.raises(SettingsError, match="level is"):
+            _guarded(_log(), level=level)
     with pytest.raises(LogError, match=r"no outcome 'complaint'.*\['complaints', 'never', 'rete"):
         _guarded(_log(), "complaint:0.1")
     with pytest.raises(SettingsError, match=r"two guardrails on 'complaints'"):

@@ -1,5 +1,6 @@
 """The plan: widths extrapolate as they should, and what it promises comes about."""
 
+import itertools
 import json
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from tidegate import (
     ConstantBasis,
     CosineBasis,
+    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
+    Plan,
     PolynomialBasis,
     Reason,
     RecordedPolicy,
@@ -23,6 +26,8 @@ from tidegate import (
 from tidegate.basis import Basis
 from tidegate.performance import design_for, log_axis
 from tidegate.planning import GROWTH, _shrinkage
+from tidegate.presets import multiscale_forecast
+from tidegate.records import Advantage
 
 SETTINGS = ForecastSettings(10, basis=CosineBasis(1))
 SAFE = SoftmaxPolicy(np.zeros(3))
@@ -45,7 +50,7 @@ def test_extrapolated_weights_are_those_of_a_longer_log(basis: Basis) -> None:
         log = _log(rows)
         weights = design_for(settings, log, log_axis(settings, log.span)).forecast_weights
         squares.append(float(np.sum(np.asarray(weights) ** 2)))
-    shrinkage = _shrinkage(settings, _log(400), log_axis(settings, _log(400).span))
+    shrinkage = _shrinkage(settings, log_axis(settings, _log(400).span), 399)
     assert shrinkage[at] == pytest.approx(np.sqrt(squares[1] / squares[0]), rel=0.02)
 
 
@@ -66,7 +71,7 @@ def test_the_number_gives_even_odds_when_the_estimates_are_true() -> None:
     plans = [plan(GOOD, SAFE, _log(gap=gap, seed=seed), SETTINGS) for seed in range(10)]
     truth = gap * (candidate_share - 1 / 3)
     widths = np.mean([one.half_widths for one in plans if one.half_widths is not None])
-    shrinkage = _shrinkage(SETTINGS, _log(), log_axis(SETTINGS, _log().span))
+    shrinkage = _shrinkage(SETTINGS, log_axis(SETTINGS, _log().span), 399)
     enough = round(400 * float(np.interp(-truth / widths, -shrinkage, GROWTH)))
     passes = [
         safety_test(
@@ -112,6 +117,62 @@ def test_the_plan_is_the_gate() -> None:
         decision.safe.upper - decision.safe.point
     )
     assert found.half_widths == pytest.approx(widths)
+
+
+MULTISCALE = multiscale_forecast(SETTINGS)
+
+
+def _wave(seed: int, height: float) -> EpisodeLog:
+    """An advantage that comes and goes."""
+    rng = np.random.default_rng(seed)
+    actions, phase = rng.integers(0, 3, 600), 0.5 + 1.3 * 2 * np.pi * np.arange(600) / 600
+    gap = 0.15 + height * np.sin(phase)
+    rewards = gap * (actions == 2) + 0.3 * rng.normal(size=600)
+    return EpisodeLog.from_arrays(actions, rewards, np.full(600, 1 / 3))
+
+
+def _gated(log: EpisodeLog) -> tuple[Plan, Decision, Advantage]:
+    """The plan, and the gate that it is about: a share of the log tries the time scales in both."""
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), MULTISCALE)
+    found = plan(GOOD, SAFE, log, MULTISCALE)
+    assert decision.advantage is not None
+    assert found.reason is decision.reason
+    assert found.difference == pytest.approx(decision.advantage.point)
+    widths = decision.advantage.point - decision.advantage.lower
+    assert found.half_widths == pytest.approx(widths)
+    assert found.num_episodes == 600
+    return found, decision, decision.advantage
+
+
+def test_more_traffic_lessens_noise_and_not_bias() -> None:
+    """With so many times the episodes in the same time, the advantage is exactly the half-width."""
+    seen = set()
+    for seed, height in itertools.product(range(4), (0.0, 0.3)):
+        found, decision, advantage = _gated(_wave(seed, height))
+        leading = advantage.scales[advantage.leading]
+        if decision.reason is Reason.SCALES_DISAGREE:
+            assert "ask again" in str(found)
+        elif decision.reason is not Reason.NOT_BETTER or not advantage.point > 0:
+            continue
+        elif advantage.leading <= 1:
+            assert found.more_traffic is None
+            assert "forecast best" not in str(found)
+        elif found.more_traffic is None:
+            # The bias alone is too much.
+            assert found.half_widths is not None
+            assert leading.bias * found.half_widths / leading.standard_error >= advantage.point
+            assert "Shorten the lookahead" in str(found)
+        else:
+            noise = (leading.standard_error**2 - leading.bias**2) / found.more_traffic
+            error = np.sqrt(noise + leading.bias**2)
+            assert found.half_widths is not None
+            widths = found.half_widths * error / leading.standard_error
+            assert widths == pytest.approx(advantage.point)
+            assert f"About {found.more_traffic:.2g} times as many episodes" in str(found)
+            assert f"The last {leading.span:.4g} of 600 forecast best" in str(found)
+        seen.add((advantage.leading > 1, found.more_traffic is not None, decision.reason))
+        json.dumps(found.summary(), allow_nan=False)
+    assert {(True, True, Reason.NOT_BETTER), (False, False, Reason.NOT_BETTER)} <= seen
 
 
 def test_which_actions_lack_data() -> None:

@@ -97,7 +97,12 @@ _STAGES = {
     ),
     "loop": ("SpinSettings", "SpinState", "spin_step"),
     "drivers": ("History", "LiveLoop", "simulate"),
-    "presets": ("multiscale_settings", "paper_settings", "stationary_settings"),
+    "presets": (
+        "multiscale_forecast",
+        "multiscale_settings",
+        "paper_settings",
+        "stationary_settings",
+    ),
     "theory": ("lipschitz_bound", "lipschitz_constant"),
     "findings": ("Finding", "Level"),
     "goodness": ("BehaviorPolicy", "goodness_of_fit"),
@@ -192,6 +197,7 @@ if TYPE_CHECKING:
     from .policies import TabularPolicy as TabularPolicy
     from .policies import load_policy as load_policy
     from .policies import save_policy as save_policy
+    from .presets import multiscale_forecast as multiscale_forecast
     from .presets import multiscale_settings as multiscale_settings
     from .presets import paper_settings as paper_settings
     from .presets import stationary_settings as stationary_settings

@@ -374,7 +374,7 @@ def _record(
         effective_sample_size=worth,
         episode_numbers=episode_numbers,
         returns=returns,
-        forecast_times=horizon + np.arange(1 - settings.lookahead, 1),
+        forecast_times=np.arange(1 - settings.lookahead, 1, dtype=np.float64) + horizon,
         curve_times=curve_times,
         curve=curve,
     )

@@ -37,7 +37,9 @@ Episodes = int | None
 GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
 GRID = 2048  # times that stand for those of a longer log
 LIKELY_Z = 0.84  # 80 % of a normal distribution
-LONGEST_TRIED = 1  # the whole log has no past to be tried on: half of it is the longest scale that has
+LONGEST_TRIED = (
+    1  # the whole log has no past to be tried on: half of it is the longest scale that has
+)
 HEAVY_SHARE = 0.2
 OVERUSE = 2.0
 
@@ -156,7 +158,9 @@ def _plan(
     if reason is Reason.BETTER:
         more, likely, bounds = 0, 0, (0, 0)
     elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome):
-        shrinkage = _shrinkage(settings, _length(settings, axis, outcome))
+        shrinkage = _with_bias(
+            outcome, _shrinkage(settings, axis, _length(settings, axis, outcome))
+        )
 
         def needed(gain: float, margin: float = 0.0) -> Episodes:
             return _more_episodes(n, shrinkage, gain, widths + margin * error)
@@ -230,7 +234,9 @@ def _scale_sentence(
     assert outcome.paired is not None
     found = outcome.paired.forecasts
     span, whole = (float(found.spans[i]) for i in (int(found.choice.best), 0))
-    start = f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
+    start = (
+        f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
+    )
     if traffic is None:
         return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
     return (
@@ -267,12 +273,23 @@ def _length(settings: ForecastSettings, axis: TimeAxis, outcome: Comparison) -> 
     return float(found.spans[int(found.choice.best)])
 
 
-def _shrinkage(settings: ForecastSettings, length: float) -> Values:
+def _with_bias(outcome: Comparison, shrinkage: Values) -> Values:
+    """The same where a part of the error is bias, which a longer log is not taken to lessen."""
+    if outcome.paired is None:
+        return shrinkage
+    found = outcome.paired.forecasts
+    best = int(found.choice.best)
+    share = float((found.biases[best] / found.errors[best]) ** 2)
+    return np.asarray(np.sqrt(share + (1 - share) * shrinkage**2), np.float64)
+
+
+def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Values:
     """How much narrower the intervals are, for each growth of the log at its present pace."""
     # Evenly spread but not regular, so that a period cannot hide between the times.
     jitter = np.random.default_rng(0).uniform(size=GRID)
     positions = (np.arange(GRID) + jitter) / GRID
-    arguments = (jnp.asarray(one) for one in (1.0, GROWTH * length, positions))
+    first = float(axis.origin) + 1
+    arguments = (jnp.asarray(one) for one in (first, GROWTH * length, positions))
     squares = np.asarray(_squared_weights(settings, *arguments)) / GROWTH
     return np.asarray(np.sqrt(squares / squares[0]), np.float64)
 

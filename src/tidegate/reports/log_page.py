@@ -182,9 +182,7 @@ def _gate_figures(data: Plain) -> tuple[Figure, ...]:
             Figure("candidate", candidate["lower"], "the candidate is expected to earn at least"),
             Figure("safe", safe["upper"], "the safe policy is expected to earn at most"),
         )
-    rare = (
-        "p-value: how often chance alone would show such an advantage. The gate asks for {level} or less"
-    )
+    rare = "p-value: how often chance alone would show such an advantage. The gate asks for {level} or less"
     return (
         Figure(
             "candidate",

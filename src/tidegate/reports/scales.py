@@ -44,7 +44,5 @@ def _draw_scale(axis: Axes, row: int, scale: "Scale", mark: dict[str, Any]) -> N
     noise = math.sqrt(max(scale.standard_error**2 - scale.bias**2, 0.0))
     for reach, width in ((scale.standard_error, 1.0), (noise, 4.0)):
         ends = (scale.point - reach, scale.point + reach)
-        axis.plot(
-            ends, (row, row), color=mark["color"], lw=width, alpha=0.6, solid_capstyle="butt"
-        )
+        axis.plot(ends, (row, row), color=mark["color"], lw=width, alpha=0.6, solid_capstyle="butt")
     axis.plot(scale.point, row, ms=6, **mark)

@@ -2,7 +2,7 @@
 
     ledger = open_ledger("budget.json", 0.05, BudgetPlan())
     turn = next_test(ledger, question_hash(...))
-    ...  # the safety test of `episodes_for(ledger, turn, held_out)` at `turn.level`
+    ...  # the safety test of `episodes_for(granted(ledger, turn), held_out)` at `turn.level`
     save_ledger(entered(ledger, turn.entry(...)), "budget.json")  # before anybody sees the verdict
 
 `tidegate.workflows.gate(..., budget=Budget("budget.json"))` does all of it.
@@ -21,12 +21,12 @@ from ..budget import (
     EvenSpending,
     HarmonicSpending,
     OBrienFlemingSpending,
+    Part,
     PocockSpending,
     SidakLevel,
     Spending,
     fresh,
 )
-from ..episodes import HeldOutEpisodes
 from ..errors import SettingsError
 from ..findings import summarise
 from ..precision import in_double
@@ -316,11 +316,9 @@ def granted(ledger: Ledger, turn: Turn) -> Grant:
     )
 
 
-def episodes_for(ledger: Ledger, turn: Turn, held_out: HeldOutEpisodes) -> HeldOutEpisodes:
+def episodes_for(grant: Grant, episodes: Part) -> Part:
     """The episodes that this test may use: all of them, unless the plan allows fresh ones only."""
-    if not ledger.plan.fresh_only or turn.after is None:
-        return held_out
-    return fresh(held_out, turn.after)
+    return episodes if grant.after is None else fresh(episodes, grant.after)
 
 
 def entered(ledger: Ledger, entry: Entry) -> Ledger:

@@ -3,14 +3,13 @@
 import dataclasses
 from collections.abc import Sequence
 
-from ..budget import fresh
 from ..errors import SettingsError
 from ..findings import summarise
 from ..guardrails import Guardrail
 from ..multiplicity import Multiplicity
 from ..records import describe_settings
 from ..verdicts import MIN_EPISODES
-from .budgets import Grant, question_hash
+from .budgets import Grant, episodes_for, question_hash
 from .choices import Preset
 from .settings import PlainSettings
 from .trials import Trial
@@ -54,10 +53,10 @@ def allowed(trial: Trial, grant: Grant | None) -> Trial:
     """
     if grant is None or grant.after is None:
         return trial
-    seen = None if trial.seen is None else fresh(trial.seen, grant.after)
+    seen = None if trial.seen is None else episodes_for(grant, trial.seen)
     if seen is not None and seen.log.num_episodes < MIN_EPISODES:
         seen = None
-    return dataclasses.replace(trial, held_out=fresh(trial.held_out, grant.after), seen=seen)
+    return dataclasses.replace(trial, held_out=episodes_for(grant, trial.held_out), seen=seen)
 
 
 def last_episode(trial: Trial) -> float:
