@@ -23,6 +23,7 @@ from .scales import (
     scale_forecasts,
     smallest,
     tail_probability,
+    upper_bounds,
 )
 from .trees import map_leaves
 from .trend import fit_trend
@@ -33,7 +34,7 @@ class PairedTest(eqx.Module):
 
     `lower` is the smallest lower bound of the scales that must pass, `p_value` the largest p-value of
     "the advantage is at most −margin"; `point` is the forecast of the leading scale. `agree` says that
-    no watched scale points the other way.
+    no watched scale forecasts a disadvantage, beyond chance.
     """
 
     point: Float[Array, ""]
@@ -74,7 +75,10 @@ def paired_test(
         lower=smallest(lower_bounds(forecasts, level), choice.needed),
         p_value=largest(p_values, choice.needed),
         p_values=p_values,
-        agree=jnp.all(jnp.where(choice.watched, points > -margin, True)),
+        # Noise alone turns the sign at short scales, so only a clear disadvantage contradicts.
+        agree=jnp.all(
+            jnp.where(choice.watched, upper_bounds(forecasts, settings.alpha) > -margin, True)
+        ),
         forecasts=forecasts,
     )
 

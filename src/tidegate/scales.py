@@ -3,7 +3,7 @@
 A trend model that is wrong is wrong at some scale. So no scale is chosen by hand: each one is tried on
 the past of the training episodes (rolling origins), where its errors beyond what noise explains are its
 `bias`. The scale with the smallest error leads; it and every shorter one whose error is within
-`tolerance` times that must pass a test, and no shorter one may point the other way. It is the idea of
+`tolerance` times that must pass a test, and no shorter one may clearly point the other way. It is the idea of
 Lepski (1991), read as a rule of safety: agreement across scales, with intervals that know their bias.
 """
 

@@ -73,7 +73,7 @@ _SENTENCES = {
         "propose a candidate with a clearer advantage."
     ),
     Reason.SCALES_DISAGREE: (
-        "the latest episodes point the other way: a shorter time scale forecasts no advantage. Wait for "
-        "more episodes."
+        "the latest episodes point the other way: a shorter time scale forecasts a disadvantage, beyond "
+        "chance. Wait for more episodes."
     ),
 }
