@@ -61,7 +61,16 @@ def test_mistakes() -> None:
 
 
 def test_improve_with_guardrails() -> None:
-    options = ["--features", "x", "--steps", "30", "--guardrail", "calls:0.001"]
+    options = [
+        "--preset",
+        "paper",
+        "--features",
+        "x",
+        "--steps",
+        "30",
+        "--guardrail",
+        "calls:0.001",
+    ]
     done = RUN(app, ["improve", "log.csv", "--out", "p.json", *options])
     assert done.exit_code == 0, done.output
     record = json.loads(Path("p.decision.json").read_text())
