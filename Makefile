@@ -37,7 +37,7 @@ types: $(VENV)/.dev
 	$(BIN)/mypy
 
 unit: $(VENV)/.dev $(SIMGLUCOSE)/.done
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # A peer with pins on packages that must never meet ours. Where it cannot be installed, the tests that
 # need it are skipped and say so.

@@ -1,7 +1,20 @@
-from collections.abc import Iterator
+"""Compiling is most of the suite's work: quick to compile, and never twice on this machine."""
 
-import jax
-import pytest
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+# Before JAX is imported, and for the processes that tests start.
+for name, value in {
+    "XLA_FLAGS": "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+    "JAX_COMPILATION_CACHE_DIR": str(Path(__file__).parent.parent / ".pytest_cache" / "jax"),
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+}.items():
+    os.environ.setdefault(name, value)
+
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -9,3 +22,10 @@ def double_precision() -> Iterator[None]:
     """Kernels follow the caller's precision; tests compare them to 1e-10."""
     with jax.enable_x64(True):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def fresh_programs() -> Iterator[None]:
+    """A process may hold only so many mappings, and every compiled program has some."""
+    yield
+    jax.clear_caches()  # type: ignore[no-untyped-call]

@@ -11,7 +11,7 @@ import pytest
 from jax import Array
 
 from tidegate import EpisodeLog, LinearValues, LogError, RecentMeans, SettingsError, ValueModel
-from tidegate.value_models import reward_to_go
+from tidegate.value_models import prefix_sums, reward_to_go
 
 Cells = np.ndarray[Any, Any]
 
@@ -100,6 +100,15 @@ def _cells(log: EpisodeLog, per_action: bool) -> Cells:
 def test_reward_to_go_is_the_loop(discount: float) -> None:
     log = _log(9, steps=5)
     np.testing.assert_allclose(reward_to_go(log, discount), _to_go(log, discount), atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 33, 2000])
+def test_prefix_sums_are_the_cumulated_ones(length: int) -> None:
+    rows = np.random.default_rng(0).normal(size=(2, length)) * 2.0 ** np.linspace(-32, 32, length)
+    expected, scale = np.cumsum(rows, axis=-1), np.cumsum(np.abs(rows), axis=-1)
+    for dtype, tolerance in ((jnp.float64, 1e-13), (jnp.float32, 1e-5)):
+        found = np.asarray(prefix_sums(jnp.asarray(rows, dtype)))
+        assert np.max(np.abs(found - expected) / scale) < tolerance
 
 
 @pytest.mark.parametrize("per_action", [True, False])

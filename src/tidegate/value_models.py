@@ -19,6 +19,8 @@ from .episodes import EpisodeLog
 from .errors import LogError, SettingsError
 from .precision import full_products
 
+BLOCK = 32  # rows that `prefix_sums` adds up in one product
+
 
 class ValueModel(eqx.Module):
     """A recipe that predicts the reward-to-go Σ_{l≥t} γ^{l−t} r_l of each logged step for each action."""
@@ -81,82 +83,97 @@ class RecentMeans(ValueModel):
         if training.capacity == 0:
             return jnp.zeros((*log.mask.shape, cells.shape[-1]))
         order = jnp.argsort(jnp.where(training.present, training.episode_numbers, jnp.inf))
-        targets, cells = jnp.where(training.mask, targets, 0.0)[order], cells[order]
         # A spare row comes last, at the time of the last episode, and has no cell.
         first, last = _span(training)
         present = jnp.asarray(training.present)[order]
         times = jnp.where(present, jnp.asarray(training.episode_numbers)[order], last)
-        sums = jnp.stack([jnp.where(cells, targets[..., None], 0.0), cells], axis=-1)
-        span = jnp.where(last > first, last - first, 1.0)
-        half_lives = span / 2 ** jnp.arange(self.ladder)
-        errors = jax.lax.map(lambda h: self._surprise(times, targets, cells, sums, h), half_lives)
+        cells, targets = _time_last(cells[order]), jnp.where(training.mask, targets, 0.0)[order].T
+        sums = jnp.stack([jnp.where(cells, targets[:, None], 0.0), cells])
+        half_lives = jnp.where(last > first, last - first, 1.0) / 2 ** jnp.arange(self.ladder)
+        errors = jax.vmap(self._surprise, (None, None, None, None, 0))(
+            times, targets, cells, sums, half_lives
+        )
         at = jnp.clip(jnp.asarray(log.episode_numbers), first, last)
-        return self._means(_two_sided(times, sums, at, half_lives[jnp.argmin(errors)]))
+        means = self._means(_two_sided(times, sums, at, half_lives[jnp.argmin(errors)]))
+        return jnp.moveaxis(means, -1, 0)
 
     def _surprise(
         self, times: Any, targets: Any, cells: Any, sums: Any, half_life: Any
     ) -> Float[Array, ""]:
         """Squared error of predicting each episode from those before it."""
-        decays = _decays(times, half_life)
-        past = decays * _earlier(decayed_sums(decays, sums))
-        return jnp.sum(jnp.where(cells, (targets[..., None] - self._means(past)) ** 2, 0.0))
+        growth = _growth(times, times, half_life)
+        past = _earlier(prefix_sums(sums * growth)) / growth
+        return jnp.sum(jnp.where(cells, (targets[:, None] - self._means(past)) ** 2, 0.0))
 
-    def _means(self, sums: Float[Array, "n t a 2"]) -> Float[Array, "n t a"]:
-        total, weight = sums[..., 0], sums[..., 1]
-        all_weight = jnp.sum(weight, axis=-1, keepdims=True)
-        overall = jnp.sum(total, axis=-1, keepdims=True) / jnp.where(all_weight > 0, all_weight, 1)
-        return (total + self.shrinkage * overall) / (weight + self.shrinkage)
+    def _means(self, sums: Float[Array, "2 t a n"]) -> Float[Array, "t a n"]:
+        total, weight = sums
+        all_weight = jnp.sum(weight, axis=-2, keepdims=True)
+        overall = jnp.sum(total, axis=-2, keepdims=True) / jnp.where(all_weight > 0, all_weight, 1)
+        return jnp.asarray((total + self.shrinkage * overall) / (weight + self.shrinkage))
 
 
 def reward_to_go(log: EpisodeLog, discount: float) -> Float[Array, "n t"]:
     """Σ_{l≥t} γ^{l−t} r_l from each logged step to the end of its episode, 0 after it."""
     rewards = jnp.where(log.mask, log.rewards, 0.0)
-    return decayed_sums(jnp.full_like(rewards, discount), rewards, axis=1, reverse=True)
 
+    def one_step_earlier(later: Array, reward: Array) -> tuple[Array, Array]:
+        total = reward + discount * later
+        return total, total
 
-def decayed_sums(
-    decays: Float[Array, "..."],
-    values: Float[Array, "..."],
-    *,
-    axis: int = 0,
-    reverse: bool = False,
-) -> Float[Array, "..."]:
-    """Sᵢ = decayᵢ · Sᵢ₋₁ + valueᵢ along the axis (from its end if `reverse`)."""
-
-    def join(before: Any, after: Any) -> Any:
-        return before[0] * after[0], before[1] * after[0] + after[1]
-
-    sums: Array = jax.lax.associative_scan(join, (decays, values), reverse=reverse, axis=axis)[1]
-    return sums
+    start = jnp.zeros_like(rewards[:, 0])
+    sums: Array = jax.lax.scan(one_step_earlier, start, rewards.T, reverse=True)[1]
+    return sums.T
 
 
 def _two_sided(
-    times: Float[Array, " m"], sums: Any, at: Float[Array, " n"], half_life: Any
-) -> Float[Array, "n t a 2"]:
+    times: Float[Array, " m"], sums: Float[Array, "2 t a m"], at: Float[Array, " n"], half_life: Any
+) -> Float[Array, "2 t a n"]:
     """Σᵢ 2^(−|x − xᵢ| / half-life) · sumᵢ at each time x of `at`."""
-    decays = _decays(times, half_life)
-    # Both directions in one scan: the second runs from the last row to the first.
-    both = jnp.stack([decays, jnp.roll(decays, -1, axis=0)[::-1]], axis=1)
-    running = decayed_sums(both, jnp.stack([sums, sums[::-1]], axis=1))
-    until, since = running[:, 0], running[::-1, 1]
+    growth, asked = (_growth(one, times, half_life) for one in (times, at))
+    until = prefix_sums(sums * growth)
+    since = prefix_sums((sums / growth)[..., ::-1])[..., ::-1]
     after = jnp.searchsorted(times, at, side="right")  # the first training row later than x
 
-    def reach(rows: Any, kept: Any, running: Any) -> Float[Array, "n t a 2"]:
-        rows = jnp.clip(rows, 0, times.size - 1)
-        weights = jnp.where(kept, jnp.exp2(-jnp.abs(at - times[rows]) / half_life), 0.0)
-        return jnp.asarray(weights[:, None, None, None] * running[rows])
+    def reach(rows: Any, kept: Any, running: Any) -> Float[Array, "2 t a n"]:
+        return jnp.where(kept, running[..., jnp.clip(rows, 0, times.size - 1)], 0.0)
 
-    return reach(after - 1, after > 0, until) + reach(after, after < times.size, since)
-
-
-def _decays(times: Float[Array, " m"], half_life: Any) -> Float[Array, "m 1 1 1"]:
-    """What is left at each row of the sum at the row before; nothing comes before the first."""
-    left = jnp.exp2(-jnp.diff(times) / half_life)
-    return jnp.concatenate([jnp.zeros_like(times[:1]), left])[:, None, None, None]
+    earlier, later = reach(after - 1, after > 0, until), reach(after, after < times.size, since)
+    return earlier / asked + later * asked
 
 
-def _earlier(running: Float[Array, "m ..."]) -> Float[Array, "m ..."]:
-    return jnp.concatenate([jnp.zeros_like(running[:1]), running[:-1]])
+def _growth(
+    at: Float[Array, " n"], times: Float[Array, " m"], half_life: Any
+) -> Float[Array, " n"]:
+    """2^((x − middle of the log) / half-life): with it, a decaying sum is an ordinary one.
+
+    It stays within 2^±32, since no half-life is shorter than a 64th of the log.
+    """
+    return jnp.exp2((at - (times[0] + times[-1]) / 2) / half_life)
+
+
+@full_products
+def prefix_sums(values: Float[Array, "... m"]) -> Float[Array, "... m"]:
+    """Σ_{j≤i} valueⱼ: within blocks by products with a triangle of ones, and likewise over the blocks.
+
+    Quicker than a scan, and quicker to compile.
+    """
+    length = values.shape[-1]
+    blocks = -(-length // BLOCK)
+    spare = [(0, 0)] * (values.ndim - 1) + [(0, blocks * BLOCK - length)]
+    rows = jnp.pad(values, spare).reshape(*values.shape[:-1], blocks, BLOCK)
+    sums = rows @ jnp.triu(jnp.ones((BLOCK, BLOCK), rows.dtype))
+    if blocks > 1:
+        sums += _earlier(prefix_sums(sums[..., -1]))[..., None]
+    return sums.reshape(*values.shape[:-1], blocks * BLOCK)[..., :length]
+
+
+def _earlier(running: Float[Array, "... m"]) -> Float[Array, "... m"]:
+    """The sum before each row."""
+    return jnp.concatenate([jnp.zeros_like(running[..., :1]), running[..., :-1]], axis=-1)
+
+
+def _time_last(rows: Any) -> Any:
+    return jnp.moveaxis(rows, 0, -1)
 
 
 def _span(log: EpisodeLog) -> tuple[Float[Array, ""], Float[Array, ""]]:
