@@ -251,7 +251,7 @@ def forecast_performance(
     """Forecast the policy's mean return over the next episodes, bounded by the wild bootstrap."""
     axis = log_axis(settings, log.span)
     multipliers = draw_multipliers(settings, log, seed)
-    fit, interval = _forecast(settings, policy, log, axis, multipliers, side)
+    fit, interval = forecast_policy(settings, policy, log, axis, multipliers, side)
     return describe_forecast(settings, policy, log, axis, fit, interval, side)
 
 
@@ -302,7 +302,7 @@ def log_axis(settings: ForecastSettings, span: tuple[float, float]) -> TimeAxis:
 
 
 @eqx.filter_jit
-def _forecast(
+def forecast_policy(
     settings: ForecastSettings,
     policy: Policy,
     log: EpisodeLog,
@@ -310,7 +310,10 @@ def _forecast(
     multipliers: Multipliers,
     side: Side,
 ) -> tuple[TrendFit, ConfidenceInterval]:
-    """A policy is given, not chosen by this log: so its own past may try the scales."""
+    """The trend and its bounds, as arrays.
+
+    The policy is given, not chosen by this log: so its own past may try the scales.
+    """
     series = series_of(log, training_returns(settings, log, policy)[0])
     return bounded_forecast(settings, series, series, axis, multipliers, side)
 

@@ -15,11 +15,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..basis import CosineBasis, TimeAxis
-from ..bootstrap import ConfidenceInterval, Multipliers, Side
-from ..episodes import EpisodeLog
+from ..bootstrap import ConfidenceInterval, Side
 from ..errors import SettingsError
-from ..performance import ForecastSettings, _forecast
-from ..policies import Policy, SoftmaxPolicy
+from ..performance import ForecastSettings, forecast_policy
+from ..policies import SoftmaxPolicy
 from ..precision import in_double
 from ..presets import multiscale_settings
 from ..simulators.drifting import DriftingBandit
@@ -34,18 +33,6 @@ METHODS: dict[str, Callable[[int], ForecastSettings]] = {
     "Multiscale": lambda lookahead: multiscale_settings(lookahead=lookahead).forecast,
     "SPIN": lambda lookahead: ForecastSettings(lookahead, basis=CosineBasis(3)),
 }
-
-
-def forecast_interval(
-    settings: ForecastSettings,
-    policy: Policy,
-    log: EpisodeLog,
-    axis: TimeAxis,
-    multipliers: Multipliers,
-) -> ConfidenceInterval:
-    """What `forecast_performance` says, where arrays may be traced."""
-    _, interval = _forecast(settings, policy, log, axis, multipliers, Side.BOTH)
-    return interval
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +158,7 @@ def _simulate(
         def interval(settings: ForecastSettings) -> ConfidenceInterval:
             # Every log has its own signs: shared ones would err together.
             signs = settings.multipliers(sign_key, settings.draws)
-            return forecast_interval(settings, target, past, axis, signs)
+            return forecast_policy(settings, target, past, axis, signs, Side.BOTH)[1]
 
         intervals = [interval(METHODS[name](lookahead)) for name in methods]
         lower = jnp.stack([found.lower for found in intervals])

@@ -10,15 +10,14 @@ import math
 from typing import Self
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from ..episodes import ArrayLike, EpisodeLog
+from ..episodes import ArrayLike
 from ..errors import SettingsError
-from ..policies import DiscretePolicy, SoftmaxPolicy
-from ..precision import full_products
+from ..policies import SoftmaxPolicy
+from .bandit import Bandit
 from .recommender import SAFE_LOGITS
 
 NEVER = 1e9  # later than any run ends; unlike ∞ it is a number in every JSON reader
@@ -27,7 +26,7 @@ LOWEST_SCALE = 0.2
 FIXED_ORDER_LEVEL = 1.5
 
 
-class DriftingBandit(eqx.Module):
+class DriftingBandit(Bandit):
     """One decision per episode; build it by the name of its drift. The default is RecoSys, standing."""
 
     frequency: float | Array = 0.0
@@ -88,34 +87,6 @@ class DriftingBandit(eqx.Module):
         angle = self.frequency * drifted + phase + jnp.where(t >= self.jump, jnp.pi, 0.0)
         season = scale * (self.level + self.swing * jnp.sin(angle))
         return season + self.tilt * drifted * (scale[::-1] - scale)
-
-    @full_products
-    def performance(
-        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"]
-    ) -> Float[Array, " n"]:
-        """ρ(π, i), exactly."""
-        return self.expected_rewards(episode_numbers) @ jnp.exp(policy.log_probs())
-
-    def collect(
-        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
-    ) -> EpisodeLog:
-        """Run the policy for these episodes."""
-        action_key, noise_key = jax.random.split(key)
-        count = episode_numbers.shape[0]
-        log_probs = policy.log_probs()
-        actions = jax.random.categorical(action_key, log_probs, shape=(count,))
-        means = jnp.take_along_axis(
-            self.expected_rewards(episode_numbers), actions[:, None], axis=1
-        )
-        noise = self.noise * jax.random.normal(noise_key, means.shape, means.dtype)
-        return EpisodeLog(
-            episode_numbers=episode_numbers,
-            actions=actions[:, None],
-            behavior_log_probs=log_probs[actions][:, None],
-            rewards=means + noise,
-            mask=jnp.ones((count, 1), bool),
-            num_actions=self.arms,
-        )
 
 
 def _frequency(period: float | None) -> float:

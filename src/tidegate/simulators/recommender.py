@@ -4,21 +4,20 @@ Item i earns μᵢ sin(κ t + π/2 + 2π i/5) in episode t = 0, 1, …, plus nor
 performance of every policy is known in closed form.
 """
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from ..episodes import ArrayLike, EpisodeLog
+from ..episodes import ArrayLike
 from ..errors import SettingsError
-from ..policies import DiscretePolicy, SoftmaxPolicy
+from ..policies import SoftmaxPolicy
+from .bandit import Bandit
 
 NUM_ITEMS = 5
 PERIODS = {0: None, 1: 2000.0, 2: 1500.0, 3: 1250.0}
 SAFE_LOGITS = (2.0, 1.5, 1.2, 1.0, 1.0)
 
 
-class Recommender(eqx.Module):
+class Recommender(Bandit):
     """One decision per episode; episode numbers start at 1, so t = number − 1."""
 
     frequency: float | Array = 0.0
@@ -41,33 +40,6 @@ class Recommender(eqx.Module):
         scale = 1.0 - 0.2 * items
         phase = jnp.pi / 2 + 2 * jnp.pi * items / NUM_ITEMS
         return scale * jnp.sin(self.frequency * (episode_numbers[:, None] - 1) + phase)
-
-    def performance(
-        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"]
-    ) -> Float[Array, " n"]:
-        """ρ(π, i), exactly."""
-        return self.expected_rewards(episode_numbers) @ jnp.exp(policy.log_probs())
-
-    def collect(
-        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
-    ) -> EpisodeLog:
-        """Run the policy for these episodes."""
-        action_key, noise_key = jax.random.split(key)
-        count = episode_numbers.shape[0]
-        log_probs = policy.log_probs()
-        actions = jax.random.categorical(action_key, log_probs, shape=(count,))
-        means = jnp.take_along_axis(
-            self.expected_rewards(episode_numbers), actions[:, None], axis=1
-        )
-        noise = self.noise * jax.random.normal(noise_key, means.shape, means.dtype)
-        return EpisodeLog(
-            episode_numbers=episode_numbers,
-            actions=actions[:, None],
-            behavior_log_probs=log_probs[actions][:, None],
-            rewards=means + noise,
-            mask=jnp.ones((count, 1), bool),
-            num_actions=NUM_ITEMS,
-        )
 
 
 def speed_frequency(speed: int) -> float:
