@@ -6,18 +6,18 @@ not fitted on the very episode it is used for: fit on the training half, use on 
 """
 
 import abc
-import dataclasses
 import math
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from .episodes import EpisodeLog
+from .episodes import EpisodeLog, grow
 from .errors import LogError, SettingsError
 from .precision import full_products
+from .trees import map_leaves
 
 BLOCK = 32  # rows that `prefix_sums` adds up in one product
 
@@ -37,14 +37,21 @@ class ValueModel(eqx.Module):
     def cross_fit(
         self, training: EpisodeLog, discount: float, *, per_action: bool
     ) -> Float[Array, "n t a"]:
-        """Each episode is predicted from the other fold: every second of those present."""
-        even = jnp.cumsum(training.present) % 2 == 0
+        """Each episode is predicted from the other fold: every second one, in the order of time."""
+        half = -(-training.capacity // 2)
+        padded = grow(training, 2 * half)
+        order = _time_order(padded)
+        folds = map_leaves(
+            lambda leaf: jnp.moveaxis(leaf.reshape(half, 2, *leaf.shape[1:]), 1, 0),
+            padded.take(order),
+        )
 
-        def predicted_from(rows: Any) -> Float[Array, "n t a"]:
-            return self.predict(_only(training, rows), training, discount, per_action=per_action)
+        def predicted_from(one: EpisodeLog, other: EpisodeLog) -> Float[Array, "n t a"]:
+            return self.predict(one, other, discount, per_action=per_action)
 
-        from_even, from_odd = jax.vmap(predicted_from)(jnp.stack([even, ~even]))
-        return jnp.where(even[:, None, None], from_odd, from_even)
+        predicted = jax.vmap(predicted_from)(map_leaves(lambda leaf: leaf[::-1], folds), folds)
+        in_time = jnp.moveaxis(predicted, 0, 1).reshape(2 * half, *predicted.shape[2:])
+        return in_time[jnp.argsort(order)][: training.capacity]
 
 
 class RecentMeans(ValueModel):
@@ -82,7 +89,7 @@ class RecentMeans(ValueModel):
         """The means of these targets in each cell, at the times of `log`; rows in any order."""
         if training.capacity == 0:
             return jnp.zeros((*log.mask.shape, cells.shape[-1]))
-        order = jnp.argsort(jnp.where(training.present, training.episode_numbers, jnp.inf))
+        order = _time_order(training)
         # A spare row comes last, at the time of the last episode, and has no cell.
         first, last = _span(training)
         present = jnp.asarray(training.present)[order]
@@ -172,6 +179,11 @@ def _earlier(running: Float[Array, "... m"]) -> Float[Array, "... m"]:
     return jnp.concatenate([jnp.zeros_like(running[..., :1]), running[..., :-1]], axis=-1)
 
 
+def _time_order(log: EpisodeLog) -> Int[Array, " n"]:
+    """Rows by time, spare ones last."""
+    return jnp.argsort(jnp.where(log.present, log.episode_numbers, jnp.inf))
+
+
 def _time_last(rows: Any) -> Any:
     return jnp.moveaxis(rows, 0, -1)
 
@@ -195,11 +207,6 @@ def _cells(training: EpisodeLog, num_actions: int | None, per_action: bool) -> B
             remedy="Use per_action=False: one value whatever the action.",
         )
     return mask & (jnp.asarray(training.actions)[..., None] == jnp.arange(num_actions))
-
-
-def _only(log: EpisodeLog, rows: Bool[Array, " n"]) -> EpisodeLog:
-    """The log with the other rows turned into spare ones."""
-    return dataclasses.replace(log, mask=jnp.asarray(log.mask) & rows[:, None])
 
 
 class LinearValues(ValueModel):
