@@ -11,7 +11,7 @@ be better. Covered: share of 95 % intervals of the candidate that hold the truth
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from tidegate import (
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
+    Scales,
     TabularPolicy,
     Verdict,
     forecast_performance,
@@ -153,8 +154,12 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=1_000, help="length of a log")
     parser.add_argument("--lookahead", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tolerance", type=float, default=Scales().tolerance)
+    parser.add_argument("--methods", nargs="+", default=["multiscale", "paper"])
     given = parser.parse_args()
     paper = ForecastSettings(given.lookahead)
+    multiscale = replace(multiscale_forecast(paper), scales=Scales(tolerance=given.tolerance))
+    methods = {"multiscale": multiscale, "paper": paper}
     print(
         f"{given.logs} logs of each drift, {given.episodes} episodes, look-ahead {given.lookahead}"
     )
@@ -163,8 +168,8 @@ def main() -> None:
     for drift in DRIFTS:
         rng = np.random.default_rng([given.seed, list(DRIFTS).index(drift)])
         trials = [trial(drift, given.episodes, given.lookahead, rng) for _ in range(given.logs)]
-        for name, settings in {"multiscale": multiscale_forecast(paper), "paper": paper}.items():
-            print(f"| {drift} | {row(name, settings, trials)} |", flush=True)
+        for name in given.methods:
+            print(f"| {drift} | {row(name, methods[name], trials)} |", flush=True)
 
 
 if __name__ == "__main__":

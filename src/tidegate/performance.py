@@ -218,7 +218,7 @@ def bounded_forecast(
         fit = fit_trend(_design(settings, series.times, series.present, axis), series.returns)
         return fit, settings.interval(fit, multipliers, settings.alpha, side)
     found = forecast_scales(
-        settings.scales.for_intervals(),
+        settings.scales,
         series,
         past,
         axis,

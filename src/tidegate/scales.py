@@ -7,7 +7,6 @@ the past of the training episodes (rolling origins), where its errors beyond wha
 Lepski (1991), read as a rule of safety: agreement across scales, with intervals that know their bias.
 """
 
-import dataclasses
 import math
 from typing import Any
 
@@ -33,29 +32,22 @@ LINE = PolynomialBasis(1)
 class Scales(eqx.Module):
     """How scales are tried: `smallest` episodes at the shortest, `origins` dates in the past.
 
-    `tolerance` says which scales are credible beside the best one. A few dates tell a bias only roughly, so
-    an interval, which must hold the truth on both sides, is more careful than a test: it has its own
-    `interval_tolerance`, and `caution` times the standard error of the squared bias is added to it.
-    docs/multiscale.md has the rates behind these numbers.
+    `tolerance` says which scales are credible beside the best one. A few dates tell a bias only roughly:
+    for an interval, `caution` times its own standard error is added to its square. A test goes without:
+    it asks several scales, and the best of a policy's mistakes is to wait (docs/multiscale.md).
     """
 
     smallest: int = eqx.field(static=True, default=12)
     origins: int = eqx.field(static=True, default=24)
     tolerance: float = eqx.field(static=True, default=1.5)
-    interval_tolerance: float = eqx.field(static=True, default=2.0)
-    caution: float = eqx.field(static=True, default=1.5)
+    caution: float = eqx.field(static=True, default=3.0)
 
     def __check_init__(self) -> None:
-        tolerances = self.tolerance, self.interval_tolerance
-        if self.smallest < 4 or self.origins < MIN_DATES or not min(tolerances) >= 1:
+        if self.smallest < 4 or self.origins < MIN_DATES or not self.tolerance >= 1:
             raise SettingsError(
-                f"smallest is {self.smallest}, origins {self.origins}, tolerances {tolerances}",
-                expected=f"at least 4 episodes, {MIN_DATES} origins, and tolerances from 1 up",
+                f"smallest is {self.smallest}, origins {self.origins}, tolerance {self.tolerance}",
+                expected=f"at least 4 episodes, {MIN_DATES} origins, and a tolerance from 1 up",
             )
-
-    def for_intervals(self) -> "Scales":
-        """The same with an interval's tolerance."""
-        return dataclasses.replace(self, tolerance=self.interval_tolerance)
 
     def levels(self, capacity: int) -> int:
         """How often a log of this capacity can be halved."""
