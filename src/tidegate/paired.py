@@ -75,12 +75,19 @@ def paired_test(
         lower=smallest(lower_bounds(forecasts, level), choice.needed),
         p_value=largest(p_values, choice.needed),
         p_values=p_values,
-        # Noise alone turns the sign at short scales, so only a clear disadvantage contradicts.
-        agree=jnp.all(
-            jnp.where(choice.watched, upper_bounds(forecasts, settings.alpha) > -margin, True)
-        ),
+        agree=_agree(forecasts, -margin, settings.alpha),
         forecasts=forecasts,
     )
+
+
+def _agree(
+    forecasts: ScaleForecasts, limit: Float[Array, ""] | float, alpha: float
+) -> Bool[Array, ""]:
+    """Noise alone turns the sign at short scales: only what is clearly below the limit contradicts, and
+    the more scales are watched, the clearer it must be."""
+    watched = forecasts.choice.watched
+    level = alpha / jnp.maximum(jnp.sum(watched), 1)
+    return jnp.all(jnp.where(watched, upper_bounds(forecasts, level) > limit, True))
 
 
 def _whole_log(
