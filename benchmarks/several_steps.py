@@ -135,9 +135,12 @@ def row(name: str, settings: ForecastSettings, trials: list[Trial]) -> str:
     """Rates of one method."""
     better = np.array([one.truth > one.safe_truth for one in trials])
     deployed, covered, widths = [], [], []
-    for one in trials:
-        decision = safety_test(one.candidate, one.safe, HeldOutEpisodes(one.log), settings)
-        forecast = forecast_performance(one.candidate, one.log, settings)
+    for seed, one in enumerate(
+        trials
+    ):  # each with signs of its own: shared ones would err together
+        held_out = HeldOutEpisodes(one.log)
+        decision = safety_test(one.candidate, one.safe, held_out, settings, seed=seed)
+        forecast = forecast_performance(one.candidate, one.log, settings, seed=seed)
         deployed.append(decision.verdict is Verdict.DEPLOY)
         covered.append(forecast.lower <= one.truth <= forecast.upper)
         widths.append(forecast.upper - forecast.lower)

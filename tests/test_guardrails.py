@@ -269,6 +269,16 @@ def test_an_outcome_that_never_varies_is_no_evidence(settings: ForecastSettings)
     json.loads(guarded.to_json())
 
 
+def test_an_outcome_that_varies_in_training_episodes_alone_is_no_evidence() -> None:
+    log, settings = _log(gap=2.0), dataclasses.replace(PAIRED, value_model=tg.RecentMeans())
+    training, _ = tg.split_log(log, train_fraction=1 / 3, seed=0)
+    once = (np.asarray(log.episode_numbers) == training.log.episode_numbers[0]).astype(float)
+    rare = dataclasses.replace(log, outcomes={"rare": once[:, None]})
+    guarded = _guarded(rare, "rare:0.5", settings=settings)
+    assert guarded.verdict is Verdict.KEEP
+    assert "it is 0 in every test episode" in guarded.sentence
+
+
 def test_other_doubts_of_a_guardrail_keep_and_cost_the_others_nothing() -> None:
     log = _log(gap=2.0)
     huge = np.where(np.arange(300) % 2, 1e308, -1e308)[:, None]

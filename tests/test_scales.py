@@ -26,8 +26,10 @@ from tidegate import (
     split_log,
 )
 from tidegate.basis import TimeAxis
-from tidegate.bootstrap import Rademacher
+from tidegate.bootstrap import Rademacher, percentile_interval
+from tidegate.budget import since
 from tidegate.episodes import grow
+from tidegate.paired import paired_test
 from tidegate.performance import forecast_returns
 from tidegate.presets import multiscale_forecast
 from tidegate.safety import compare_policies
@@ -262,6 +264,34 @@ def test_a_clearly_better_policy_is_deployed_and_the_record_says_why() -> None:
     assert again.to_json() == decision.to_json()
 
 
+def test_training_episodes_may_end_long_before_the_log() -> None:
+    """A search of last month, tested on a log that has grown since: short scales have no training."""
+    log = _log()
+    decision = safety_test(
+        GOOD,
+        SAFE,
+        HeldOutEpisodes(grow(log.take(np.r_[1:120:2, 120:300]), 256), log.span),
+        MULTISCALE,
+        training=TrainingEpisodes(grow(log.take(np.arange(0, 120, 2)), 128), log.span),
+    )
+    assert decision.verdict is Verdict.DEPLOY
+
+
+@pytest.mark.parametrize(("lately", "agree"), [(0.0, True), (-1.0, False)])
+def test_policies_that_did_the_same_lately_do_not_contradict(lately: float, agree: bool) -> None:
+    log = _log()
+    noise = np.random.default_rng(1).normal(size=300)
+    difference = jnp.asarray(np.where(np.arange(300) < 260, 5 + noise, lately))
+    axis = TimeAxis(jnp.asarray(0.0), jnp.asarray(300.0 + LOOKAHEAD))
+    signs = Rademacher(jax.random.key(0), 100)
+    test = jax.jit(
+        lambda values: (
+            paired_test(MULTISCALE, (log, values), (log, values), axis, signs, level=0.05).agree
+        )
+    )
+    assert bool(test(difference)) == agree
+
+
 def test_a_margin_and_a_level_move_the_verdict() -> None:
     log = _log()
     assert _test(log, SAFE, GOOD).reason is Reason.NOT_BETTER
@@ -287,7 +317,7 @@ def test_without_scales_the_paired_bound_is_that_of_the_difference() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "reason"),
-    [(0, Reason.NO_EPISODES), (1, Reason.TOO_FEW_EPISODES), (12, Reason.TOO_FEW_EPISODES)],
+    [(0, Reason.NO_EPISODES), (1, Reason.TOO_FEW_EPISODES), (16, Reason.TOO_FEW_EPISODES)],
 )
 def test_too_little_evidence_keeps_the_gate_shut(rows: int, reason: Reason) -> None:
     log = _log().take(np.arange(rows))
@@ -334,6 +364,12 @@ def test_bad_settings_are_refused() -> None:
         ForecastSettings(5, scales=Scales())
     with pytest.raises(SettingsError, match=r"tolerance"):
         Scales(tolerance=0.5)
+    with pytest.raises(SettingsError, match=r"caution"):
+        Scales(caution=float("nan"))
+    with pytest.raises(SettingsError, match=r"level is 5"):
+        _test(_log(), level=5.0)
+    with pytest.raises(SettingsError, match=r"bounds of its own"):
+        ForecastSettings(5, paired=True, interval=percentile_interval)
     with pytest.raises(SettingsError, match=r"level of its own"):
         safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), ForecastSettings(5), level=0.01)
 
@@ -344,6 +380,14 @@ def test_an_interval_is_wider_than_that_of_any_scale_it_needs_and_has_a_curve() 
     assert forecast.curve_times[-1] == 305
     assert np.all(np.isfinite(forecast.curve))
     assert forecast.returns.size == 300
+
+
+def test_the_curve_is_of_the_episodes_present_wherever_the_spare_rows_are() -> None:
+    log = _log()
+    masked = forecast_performance(GOOD, since(log, 200.0), MULTISCALE)
+    taken = forecast_performance(GOOD, grow(log.take(np.arange(200, 300)), 300), MULTISCALE)
+    np.testing.assert_allclose(masked.curve_times, taken.curve_times)
+    np.testing.assert_allclose(masked.curve, taken.curve, rtol=1e-9)
 
 
 def _verdicts(settings: ForecastSettings, period: float, logs: int) -> tuple[Any, Any]:

@@ -29,7 +29,7 @@ from .precision import in_double
 from .safety import Comparison, compare_policies
 from .trees import map_leaves, replace_at
 from .trend import TrendFit, fit_trend
-from .verdicts import MIN_EPISODES, Reason, Verdict
+from .verdicts import Reason, Verdict
 
 Values = npt.NDArray[np.float64]
 RECENT = 50  # residuals that say how noisy the following episodes are, at least
@@ -237,7 +237,7 @@ def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, ever
     if numbers.size == 0:
         return np.zeros(0)
     times = numbers[-1] - settings.lookahead - every * np.arange(dates)[::-1]
-    enough = max(MIN_EPISODES, 2 * settings.basis.size) * (1.5 if settings.needs_training else 1)
+    enough = settings.least_episodes * (1.5 if settings.needs_training else 1)
     return np.asarray(times[np.searchsorted(numbers, times, "right") >= enough], np.float64)
 
 

@@ -148,7 +148,7 @@ def _gaps(log: EpisodeLog) -> Finding:
             "time_gaps", float(share), f"No large gap: at most {steps[at]:g} between episodes."
         )
     sentence = (
-        f"Nothing was logged from {times[at]:g} to {times[at + 1]:g}, {share:.0%} of the time: "
+        f"Nothing was logged from {times[at]:.10g} to {times[at + 1]:.10g}, {share:.0%} of the time: "
         "the trend is interpolated there."
     )
     level = Level.WARNING if share > 0.25 else Level.NOTE

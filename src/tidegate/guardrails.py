@@ -16,7 +16,7 @@ from .policies import Policy
 from .precision import in_double
 from .records import Decision
 from .returns import observed_returns
-from .safety import safety_test
+from .safety import require_level, safety_test, with_training
 from .verdicts import MIN_EPISODES, Reason, Verdict
 
 DIRECTIONS = {"lower": True, "higher": False}
@@ -227,6 +227,7 @@ def guarded_test(
     """
     _require_different(guardrails)
     alpha = _family_level(settings, level)
+    training, held_out = with_training(settings, training, held_out, seed)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
     def test(one: "_Hypothesis", level: float) -> Decision:
@@ -267,8 +268,7 @@ def _family_level(settings: ForecastSettings, level: float | None) -> float:
             "the test of two bounds has no level of its own.",
             expected="another alpha in the settings",
         )
-    if not 0 <= level < 1:
-        raise SettingsError(f"level is {level}", expected="a probability from 0 to below 1")
+    require_level(level)
     return level
 
 

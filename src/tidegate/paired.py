@@ -87,7 +87,10 @@ def _agree(
     the more scales are watched, the clearer it must be."""
     watched = forecasts.choice.watched
     level = alpha / jnp.maximum(jnp.sum(watched), 1)
-    return jnp.all(jnp.where(watched, upper_bounds(forecasts, level) > limit, True))
+    # Where the policies did the same throughout a scale, there is no noise: its point is the bound.
+    same = forecasts.fits.variance == 0
+    above = jnp.where(same, forecasts.fits.point >= limit, upper_bounds(forecasts, level) > limit)
+    return jnp.all(jnp.where(watched, above, True))
 
 
 def _whole_log(

@@ -47,6 +47,7 @@ from .scales import (
 from .trees import map_leaves, replace_at
 from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 from .value_models import ValueModel
+from .verdicts import MIN_EPISODES
 
 IntervalMethod = Callable[[TrendFit, Multipliers, float, Side], ConfidenceInterval]
 Values: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
@@ -83,6 +84,11 @@ class ForecastSettings(eqx.Module):
     def __check_init__(self) -> None:
         if self.scales is not None and not self.paired:
             raise SettingsError("scales belong to the paired test", expected="paired=True")
+        if self.paired and self.interval is not percentile_t_interval:
+            raise SettingsError(
+                "a paired test has bounds of its own",
+                expected="paired=False with another interval than percentile_t_interval",
+            )
         if not isinstance(self.lookahead, int) or self.lookahead < 1:
             raise SettingsError(
                 f"lookahead is {self.lookahead!r}", expected="a whole number of episodes from 1 up"
@@ -90,6 +96,12 @@ class ForecastSettings(eqx.Module):
         if not 0 <= self.discount <= 1:
             raise SettingsError(f"discount is {self.discount}", expected="a factor from 0 to 1")
         check_draws(self.draws, tail(self.alpha, Side.BOTH))
+
+    @property
+    def least_episodes(self) -> int:
+        """How many episodes a test needs."""
+        features = 2 * self.basis.size if self.scales is None else self.scales.smallest
+        return max(MIN_EPISODES, features)
 
     @property
     def needs_training(self) -> bool:
@@ -351,6 +363,7 @@ def describe_forecast(
         np.asarray(log.episode_numbers)[present],
         np.asarray(fit.returns)[present],
         float(effective_sample_size(episode_ratios(policy, log))),
+        present,
     )
 
 
@@ -363,9 +376,10 @@ def _record(
     episode_numbers: npt.NDArray[np.float64],
     returns: npt.NDArray[np.float64],
     worth: float,
+    present: Any = slice(None),
 ) -> Forecast:
     horizon = float(axis.horizon)
-    curve_times, curve = _curve(settings, axis, fit, episode_numbers)
+    curve_times, curve = _curve(settings, axis, fit, episode_numbers, present)
     return Forecast(
         point=float(fit.point),
         lower=float(interval.lower),
@@ -388,16 +402,17 @@ def _curve(
     axis: TimeAxis,
     fit: TrendFit,
     episode_numbers: npt.NDArray[np.float64],
+    present: Any,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """The trend for a picture: over the whole log, or over the leading scale."""
     horizon, first = float(axis.horizon), float(axis.origin) + 1
     if settings.scales is None:
         times = np.linspace(first, horizon, 200)
         return times, np.asarray(trend_curve(fit, settings.basis, axis, times))
-    used = np.asarray(fit.design.present)[: episode_numbers.size]
+    used = np.asarray(fit.design.present)[present]
     if np.unique(episode_numbers[used]).size < 2:
         return np.array([first, horizon]), np.full(2, float(fit.point))
-    fitted = np.asarray(fit.coordinates @ fit.design.orthonormal)[: episode_numbers.size][used]
+    fitted = np.asarray(fit.coordinates @ fit.design.orthonormal)[present][used]
     line = np.polynomial.Polynomial.fit(episode_numbers[used], fitted, 1)
     times = np.linspace(float(episode_numbers[used].min()), horizon, 200)
     return times, np.asarray(line(times))

@@ -29,7 +29,7 @@ from .safety import CALIBRATION_SHARE, Comparison, compare_policies
 from .scales import LINE
 from .support import ActionSupport, action_support
 from .trend import fit_trend, trend_design
-from .verdicts import MIN_EPISODES, Reason
+from .verdicts import Reason
 
 Values = npt.NDArray[np.float64]
 Episodes = int | None
@@ -320,7 +320,7 @@ def _sentence(
         return "The candidate passes with the episodes at hand."
     if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
         share = 1 - CALIBRATION_SHARE if settings.needs_training else 1
-        least = math.ceil(max(MIN_EPISODES, 2 * settings.basis.size) / share)
+        least = math.ceil(settings.least_episodes / share)
         return f"{n} episodes say nothing yet: at least {least} are needed for a first estimate."
     if reason is not Reason.NOT_BETTER:
         return f"More episodes alone will not help: {reason.sentence}"

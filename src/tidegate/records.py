@@ -82,13 +82,13 @@ class Decision:
         first, last = self.safe.forecast_times[0], self.safe.forecast_times[-1]
         if self.advantage is not None:
             return (
-                f"[advantage at least {self.advantage.lower:.4g} over episodes {first:g} to {last:g}, "
-                f"p = {self.advantage.p_value:.2g}; α = {self.advantage.level:g}, "
+                f"[advantage at least {self.advantage.lower:.4g} over episodes {first:.10g} to {last:.10g}, "
+                f"p = {self.advantage.p_value:.2g}; level {self.advantage.level:g}, "
                 f"{self.safe.num_episodes} test episodes]"
             )
         return (
             f"[candidate at least {self.candidate.lower:.4g}, safe at most {self.safe.upper:.4g} "
-            f"over episodes {first:g} to {last:g}; α = {self.settings['alpha']:g}, "
+            f"over episodes {first:.10g} to {last:.10g}; α = {self.settings['alpha']:g}, "
             f"{self.safe.num_episodes} test episodes]"
         )
 

@@ -31,7 +31,7 @@ from .records import Advantage, Decision, Scale, describe_settings, versions
 from .returns import stopped_ratios
 from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
-from .verdicts import MIN_EPISODES, Reason, Verdict
+from .verdicts import Reason, Verdict
 
 RATIO_TOLERANCE = 0.01
 CALIBRATION_SHARE = 1 / 3
@@ -121,7 +121,7 @@ def _two_bounds(
     fits, intervals = jax.vmap(bounded)(returns)
     lower, upper = intervals.lower[0] + margin, intervals.upper[1]
     doubts = {
-        **_design_doubts(design),
+        **_design_doubts(settings, design),
         Reason.LOG_FULL: jnp.asarray(log_full),
         Reason.SUPPORT: _unsupported(excess, fits.returns, lower - upper),
         Reason.NO_VARIATION: ~jnp.all(jax.vmap(_varies)(fits)),
@@ -157,7 +157,7 @@ def _paired_comparison(
     found, choice = test.forecasts, test.forecasts.choice
     varies = jax.vmap(_varies)(found.fits)
     doubts = {
-        **_design_doubts(map_leaves(lambda leaf: leaf[0], found.fits.design)),
+        **_design_doubts(settings, map_leaves(lambda leaf: leaf[0], found.fits.design)),
         Reason.LOG_FULL: jnp.asarray(log_full),
         Reason.SUPPORT: _unsupported(
             excess, jnp.where(log.present, returns, 0.0), test.lower + margin
@@ -205,12 +205,14 @@ def _first_doubt(doubts: dict[Reason, Bool[Array, ""]]) -> Int[Array, ""]:
     )
 
 
-def _design_doubts(design: TrendDesign) -> dict[Reason, Bool[Array, ""]]:
+def _design_doubts(
+    settings: ForecastSettings, design: TrendDesign
+) -> dict[Reason, Bool[Array, ""]]:
     count = jnp.sum(design.present)
     tolerance = np.sqrt(_epsilon(design.conditioning))
     return {
         Reason.NO_EPISODES: count < 1,
-        Reason.TOO_FEW_EPISODES: count < jnp.maximum(MIN_EPISODES, 2 * design.num_columns),
+        Reason.TOO_FEW_EPISODES: count < settings.least_episodes,
         Reason.SINGULAR_TREND: ~(design.conditioning > tolerance),
     }
 
@@ -265,7 +267,8 @@ def safety_test(
             expected="HeldOutEpisodes, from split_log",
             remedy="If the candidate was made without this log, pass HeldOutEpisodes(log).",
         )
-    training, held_out = _with_training(settings, training, held_out, seed)
+    require_level(level)
+    training, held_out = with_training(settings, training, held_out, seed)
     axis = log_axis(settings, held_out.span or held_out.log.span)
     multipliers = draw_multipliers(settings, held_out.log, seed)
     outcome = eqx.filter_jit(compare_policies)(
@@ -293,7 +296,13 @@ def safety_test(
     )
 
 
-def _with_training(
+def require_level(level: float | None) -> None:
+    """A level of its own is a probability."""
+    if level is not None and not 0 <= level < 1:
+        raise SettingsError(f"level is {level}", expected="a probability from 0 to below 1")
+
+
+def with_training(
     settings: ForecastSettings,
     training: TrainingEpisodes | None,
     held_out: HeldOutEpisodes,

@@ -43,10 +43,16 @@ class Scales(eqx.Module):
     caution: float = eqx.field(static=True, default=3.0)
 
     def __check_init__(self) -> None:
-        if self.smallest < 4 or self.origins < MIN_DATES or not self.tolerance >= 1:
+        if (
+            self.smallest < 4
+            or self.origins < MIN_DATES
+            or not (self.tolerance >= 1 and self.caution >= 0)
+        ):
             raise SettingsError(
-                f"smallest is {self.smallest}, origins {self.origins}, tolerance {self.tolerance}",
-                expected=f"at least 4 episodes, {MIN_DATES} origins, and a tolerance from 1 up",
+                f"smallest is {self.smallest}, origins {self.origins}, tolerance {self.tolerance}, "
+                f"caution {self.caution}",
+                expected=f"at least 4 episodes, {MIN_DATES} origins, a tolerance from 1 up, and a "
+                "caution from 0 up",
             )
 
     def levels(self, capacity: int) -> int:
@@ -62,6 +68,7 @@ class Calibration(eqx.Module):
     """What the training episodes say of each scale.
 
     `variance` is that of its forecast from them, per episode that it uses: the test has more or fewer.
+    A scale with few of them, as when the log has grown since the search, has that of the next longer.
     `bias` is the root mean square of its past forecast errors beyond noise, `swing` that of what it had
     to forecast. The longest scales have no past of their own (`tried` is False): they get the largest
     bias of the others, since a longer line through a moving world is no better than a shorter one.
@@ -219,7 +226,9 @@ def calibrate(
     designs = scale_designs(spans, times, present, axis, lookahead)
     variance = jax.vmap(fit_trend, (0, None))(designs, returns).variance
     counts = jnp.sum(designs.present, axis=1)
-    return Calibration(variance * counts, jnp.where(tried, bias, jnp.max(bias)), swing, tried)
+    known = jax.lax.cummax(jnp.where(2 * counts >= scales.smallest, jnp.arange(counts.size), 0))
+    variance = (variance * counts)[known]
+    return Calibration(variance, jnp.where(tried, bias, jnp.max(bias)), swing, tried)
 
 
 class _PastForecast(eqx.Module):

@@ -12,6 +12,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .episodes import EpisodeLog, grow
@@ -252,8 +253,9 @@ class LinearValues(ValueModel):
 
         centre = mean(raw)
         scale = jnp.sqrt(mean((raw - centre) ** 2))
-        # A feature that never varied has nothing to say.
-        unit = jnp.where(scale > 0, 1 / jnp.where(scale > 0, scale, 1.0), 0.0)
+        # A feature that never varied, up to rounding, has nothing to say.
+        varied = scale > np.sqrt(np.finfo(scale.dtype).eps) * jnp.abs(centre)
+        unit = jnp.where(varied, 1 / jnp.where(varied, scale, 1.0), 0.0)
 
         def standard(features: Any) -> Any:
             ones = jnp.ones_like(features[..., :1])

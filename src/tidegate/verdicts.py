@@ -37,8 +37,8 @@ _SENTENCES = {
     Reason.BETTER: "the candidate is forecast to beat the safe policy, beyond chance.",
     Reason.NO_EPISODES: "there is no test episode. Hold some out: lower train_fraction, or collect.",
     Reason.TOO_FEW_EPISODES: (
-        f"there are too few test episodes for this basis (at least {MIN_EPISODES}, and two per "
-        "time feature). Collect more, or use a smaller basis."
+        f"there are too few test episodes (at least {MIN_EPISODES}, as many as the shortest time scale "
+        "has, and two per feature of a basis). Collect more, or use a smaller basis."
     ),
     Reason.LOG_FULL: (
         "the log's capacity was exhausted and episodes were lost. Start again with a larger capacity."
@@ -61,7 +61,7 @@ _SENTENCES = {
         "of draws."
     ),
     Reason.BUDGET_SPENT: (
-        "the error budget is spent: no further test may open the gate. Set a new budget for new "
+        "the error budget has nothing for this test, so it cannot open the gate. Set a new budget for new "
         "episodes, and say so."
     ),
     Reason.NOT_FORECASTABLE: (

@@ -36,8 +36,8 @@ from .storage import FORMAT, SEAL, read_record, record_hash, sealed, write_recor
 
 KIND = "budget"
 EXHAUSTED = (
-    "nothing is left of the error budget for this test. Start a new ledger, which allows another α of "
-    "wrong deployments, or plan more tests next time."
+    "the error budget has nothing for this test: it is spent, or its rule gives nothing so early. Start a "
+    "new ledger, which allows another α of wrong deployments, or take another rule next time."
 )
 
 
@@ -264,10 +264,11 @@ def save_ledger(ledger: Ledger, path: str | Path) -> None:
             _require_growth(read_ledger(path), ledger, path)
         write_record(ledger.to_dict(), scratch)
         scratch.replace(path)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    finally:
-        scratch.unlink(missing_ok=True)
+    except BaseException as error:
+        scratch.unlink(missing_ok=True)  # not after success: the name may be another gate's by then
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
 
 
 def next_level(ledger: Ledger) -> float:
