@@ -309,12 +309,12 @@ def test_a_spent_budget_keeps_whatever_the_log_shows(shell: Shell) -> None:
     spends = ["--budget", "budget.json", "--budget-rule", "even", "--budget-tests", "1"]
     result, first = decide(shell, *spends)
     assert (result.code, first["budget"]["level"]) == (0, 0.05)
-    assert "nothing is left of the error budget" in result.err
+    assert "the error budget has nothing for this test" in result.err
     result, second = decide(shell, *spends, "--seed", "1")
     assert (result.code, second["verdict"], second["reason"]) == (1, "KEEP", "BUDGET_SPENT")
     assert second["advantage"]["p_value"] < 0.05
     assert "nothing is left of α = 0.05 for test 2" in " ".join(result.out.split())
-    assert "KEEP: the error budget is spent" in result.out
+    assert "KEEP: the error budget has nothing for this test" in result.out
     page = log_page(second)
     assert "was not asked whether" in page
     assert "of which nothing is left" in page
