@@ -354,7 +354,7 @@ def test_with_time_scales_the_check_is_of_the_leading_one() -> None:
     for text in (str(check), sentences):
         assert "basis" not in text
         assert "the trend forecasts" not in text
-    assert "needs at least 10." in check_log(_log(9), settings, POLICY)["episodes"].sentence
+    assert "needs at least 18." in check_log(_log(9), settings, POLICY)["episodes"].sentence
 
 
 def test_a_jump_is_found_where_it_is() -> None:

@@ -237,8 +237,8 @@ def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, ever
     if numbers.size == 0:
         return np.zeros(0)
     times = numbers[-1] - settings.lookahead - every * np.arange(dates)[::-1]
-    enough = settings.least_episodes * (1.5 if settings.needs_training else 1)
-    return np.asarray(times[np.searchsorted(numbers, times, "right") >= enough], np.float64)
+    enough = np.searchsorted(numbers, times, "right") >= settings.least_log
+    return np.asarray(times[enough], np.float64)
 
 
 @eqx.filter_jit

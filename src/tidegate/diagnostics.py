@@ -36,7 +36,6 @@ from .safety import RATIO_TOLERANCE
 from .support import ActionSupport, action_support, support_finding
 from .trend import fit_trend, trend_design
 from .trend_tests import Significance, score_test
-from .verdicts import MIN_EPISODES
 
 Values = npt.NDArray[np.float64]
 
@@ -117,12 +116,10 @@ def _shape_findings(fitted: FittedLog) -> tuple[Finding, ...]:
 
 
 def _count(fitted: FittedLog) -> Finding:
-    n, columns = fitted.log.capacity, int(fitted.fit.design.num_columns)
-    least, features = max(MIN_EPISODES, 2 * columns), f" for {columns} time features"
-    if fitted.settings.scales is not None:
-        least, features = MIN_EPISODES, ""
-    if n < least:
-        sentence = f"{n} episodes: the gate needs at least {least}{features}."
+    n, settings = fitted.log.capacity, fitted.settings
+    features = "" if settings.scales else f" for {int(fitted.fit.design.num_columns)} time features"
+    if n < settings.least_log:
+        sentence = f"{n} episodes: the gate needs at least {settings.least_log}{features}."
         return found("episodes", n, sentence, level=Level.WARNING)
     return found("episodes", n, f"{n} episodes{features}.")
 

@@ -1,6 +1,7 @@
 """Policy + log -> forecast of its mean return over the next `lookahead` episodes, with bounds."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -49,6 +50,7 @@ from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 from .value_models import ValueModel
 from .verdicts import MIN_EPISODES
 
+CALIBRATION_SHARE = 1 / 3  # of the log, for training, if the candidate was made without it
 IntervalMethod = Callable[[TrendFit, Multipliers, float, Side], ConfidenceInterval]
 Values: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
 
@@ -102,6 +104,12 @@ class ForecastSettings(eqx.Module):
         """How many episodes a test needs."""
         features = 2 * self.basis.size if self.scales is None else self.scales.smallest
         return max(MIN_EPISODES, features)
+
+    @property
+    def least_log(self) -> int:
+        """How many a log needs, if a share of it is for training."""
+        share = CALIBRATION_SHARE if self.needs_training else 0.0
+        return math.ceil(self.least_episodes / (1 - share))
 
     @property
     def needs_training(self) -> bool:

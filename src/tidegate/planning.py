@@ -21,11 +21,11 @@ from .basis import TimeAxis
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
 from .findings import summarise
 from .goodness import BehaviorPolicy, in_time_order
-from .performance import ForecastSettings, draw_multipliers, log_axis
+from .performance import CALIBRATION_SHARE, ForecastSettings, draw_multipliers, log_axis
 from .policies import Policy
 from .precision import in_double
 from .returns import log_ratios
-from .safety import CALIBRATION_SHARE, Comparison, compare_policies
+from .safety import Comparison, compare_policies
 from .scales import LINE
 from .support import ActionSupport, action_support
 from .trend import fit_trend, trend_design
@@ -319,9 +319,7 @@ def _sentence(
     if reason is Reason.BETTER:
         return "The candidate passes with the episodes at hand."
     if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
-        share = 1 - CALIBRATION_SHARE if settings.needs_training else 1
-        least = math.ceil(settings.least_episodes / share)
-        return f"{n} episodes say nothing yet: at least {least} are needed for a first estimate."
+        return f"{n} episodes say nothing yet: at least {settings.least_log} are needed for a first estimate."
     if reason is not Reason.NOT_BETTER:
         return f"More episodes alone will not help: {reason.sentence}"
     if not advantage > 0:

@@ -15,6 +15,7 @@ from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split
 from .errors import SettingsError
 from .paired import PairedTest, paired_test
 from .performance import (
+    CALIBRATION_SHARE,
     ForecastSettings,
     bounded_forecast,
     describe_forecast,
@@ -34,7 +35,6 @@ from .trend import TrendDesign, TrendFit, fit_trend
 from .verdicts import Reason, Verdict
 
 RATIO_TOLERANCE = 0.01
-CALIBRATION_SHARE = 1 / 3
 
 
 class Comparison(eqx.Module):
