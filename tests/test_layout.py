@@ -12,8 +12,8 @@ PROJECT = ROOT.parent.parent
 # The order in which the data flows.
 FLOW = [
     "errors", "trees", "precision", "door", "episodes", "policies", "returns", "value_models", "basis",
-    "trend", "bootstrap", "dependence", "periods", "scales", "performance", "trend_models",
-    "action_table", "candidate", "verdicts", "records", "paired", "budget", "safety", "multiplicity",
+    "trend", "bootstrap", "dependence", "periods", "scales", "verdicts", "performance",
+    "trend_models", "action_table", "candidate", "records", "paired", "budget", "safety", "multiplicity",
     "guardrails", "loop",
     "drivers", "presets", "theory", "findings", "trend_tests", "goodness", "support",
     "diagnostics", "backtesting", "planning",
