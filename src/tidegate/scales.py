@@ -40,7 +40,7 @@ class Scales(eqx.Module):
     smallest: int = eqx.field(static=True, default=12)
     origins: int = eqx.field(static=True, default=24)
     tolerance: float = eqx.field(static=True, default=1.5)
-    caution: float = eqx.field(static=True, default=3.0)
+    caution: float = eqx.field(static=True, default=4.0)
 
     def __check_init__(self) -> None:
         if (
