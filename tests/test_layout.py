@@ -11,8 +11,8 @@ ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
 # The order in which the data flows.
 FLOW = [
-    "errors", "trees", "precision", "door", "episodes", "policies", "returns", "value_models", "basis",
-    "trend", "bootstrap", "dependence", "periods", "scales", "verdicts", "performance",
+    "errors", "trees", "precision", "door", "episodes", "policies", "returns", "basis",
+    "trend", "bootstrap", "value_models", "dependence", "periods", "scales", "verdicts", "performance",
     "trend_models", "action_table", "candidate", "records", "paired", "budget", "safety", "multiplicity",
     "guardrails", "loop",
     "drivers", "presets", "theory", "findings", "trend_tests", "goodness", "support",

@@ -11,7 +11,8 @@ import pytest
 from jax import Array
 
 from tidegate import EpisodeLog, LinearValues, LogError, RecentMeans, SettingsError, ValueModel
-from tidegate.value_models import prefix_sums, reward_to_go
+from tidegate.bootstrap import remembered
+from tidegate.value_models import reward_to_go
 
 Cells = np.ndarray[Any, Any]
 
@@ -107,7 +108,7 @@ def test_prefix_sums_are_the_cumulated_ones(length: int) -> None:
     rows = np.random.default_rng(0).normal(size=(2, length)) * 2.0 ** np.linspace(-32, 32, length)
     expected, scale = np.cumsum(rows, axis=-1), np.cumsum(np.abs(rows), axis=-1)
     for dtype, tolerance in ((jnp.float64, 1e-13), (jnp.float32, 1e-5)):
-        found = np.asarray(prefix_sums(jnp.asarray(rows, dtype)))
+        found = np.asarray(remembered(jnp.asarray(rows, dtype), 1.0))
         assert np.max(np.abs(found - expected) / scale) < tolerance
 
 

@@ -190,15 +190,16 @@ def remembered(
         return remembered(values[..., ::-1], memory)[..., ::-1]
     n, memory = values.shape[-1], jnp.asarray(memory, values.dtype)
     width = min(n, CHUNK)
-    spare = [(0, 0)] * (values.ndim - 1) + [(0, -n % width)]
-    chunks = jnp.pad(values, spare).reshape(*values.shape[:-1], -1, width)
+    count = -(-n // width)
+    spare = [(0, 0)] * (values.ndim - 1) + [(0, count * width - n)]
+    chunks = jnp.pad(values, spare).reshape(*values.shape[:-1], count, width)
     back = jnp.arange(width) - jnp.arange(width)[:, None]
     sums = chunks @ jnp.where(back >= 0, memory ** jnp.maximum(back, 0), 0.0)
     if n > width:
         ends = remembered(sums[..., :-1, -1], memory**width)
         carried = ends[..., None] * memory ** jnp.arange(1, width + 1)
         sums = sums.at[..., 1:, :].add(carried)
-    return sums.reshape(*values.shape[:-1], -1)[..., :n]
+    return sums.reshape(*values.shape[:-1], count * width)[..., :n]
 
 
 class GivenMultipliers(Multipliers):

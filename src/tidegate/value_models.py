@@ -15,12 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .bootstrap import remembered
 from .episodes import EpisodeLog, grow
 from .errors import LogError, SettingsError
 from .precision import full_products
 from .trees import map_leaves
-
-BLOCK = 32  # rows that `prefix_sums` adds up in one product
 
 
 class ValueModel(eqx.Module):
@@ -110,7 +109,7 @@ class RecentMeans(ValueModel):
     ) -> Float[Array, ""]:
         """Squared error of predicting each episode from those before it."""
         growth = _growth(times, times, half_life)
-        past = _earlier(prefix_sums(sums * growth)) / growth
+        past = _earlier(remembered(sums * growth, 1.0)) / growth
         return jnp.sum(jnp.where(cells, (targets[:, None] - self._means(past)) ** 2, 0.0))
 
     def _means(self, sums: Float[Array, "2 t a n"]) -> Float[Array, "t a n"]:
@@ -122,15 +121,7 @@ class RecentMeans(ValueModel):
 
 def reward_to_go(log: EpisodeLog, discount: float) -> Float[Array, "n t"]:
     """Σ_{l≥t} γ^{l−t} r_l from each logged step to the end of its episode, 0 after it."""
-    rewards = jnp.where(log.mask, log.rewards, 0.0)
-
-    def one_step_earlier(later: Array, reward: Array) -> tuple[Array, Array]:
-        total = reward + discount * later
-        return total, total
-
-    start = jnp.zeros_like(rewards[:, 0])
-    sums: Array = jax.lax.scan(one_step_earlier, start, rewards.T, reverse=True)[1]
-    return sums.T
+    return remembered(jnp.where(log.mask, log.rewards, 0.0), discount, reverse=True)
 
 
 def _two_sided(
@@ -138,8 +129,8 @@ def _two_sided(
 ) -> Float[Array, "2 t a n"]:
     """Σᵢ 2^(−|x − xᵢ| / half-life) · sumᵢ at each time x of `at`."""
     growth, asked = (_growth(one, times, half_life) for one in (times, at))
-    until = prefix_sums(sums * growth)
-    since = prefix_sums((sums / growth)[..., ::-1])[..., ::-1]
+    until = remembered(sums * growth, 1.0)
+    since = remembered(sums / growth, 1.0, reverse=True)
     after = jnp.searchsorted(times, at, side="right")  # the first training row later than x
 
     def reach(rows: Any, kept: Any, running: Any) -> Float[Array, "2 t a n"]:
@@ -157,22 +148,6 @@ def _growth(
     It stays within 2^±32, since no half-life is shorter than a 64th of the log.
     """
     return jnp.exp2((at - (times[0] + times[-1]) / 2) / half_life)
-
-
-@full_products
-def prefix_sums(values: Float[Array, "... m"]) -> Float[Array, "... m"]:
-    """Σ_{j≤i} valueⱼ: within blocks by products with a triangle of ones, and likewise over the blocks.
-
-    Quicker than a scan, and quicker to compile.
-    """
-    length = values.shape[-1]
-    blocks = -(-length // BLOCK)
-    spare = [(0, 0)] * (values.ndim - 1) + [(0, blocks * BLOCK - length)]
-    rows = jnp.pad(values, spare).reshape(*values.shape[:-1], blocks, BLOCK)
-    sums = rows @ jnp.triu(jnp.ones((BLOCK, BLOCK), rows.dtype))
-    if blocks > 1:
-        sums += _earlier(prefix_sums(sums[..., -1]))[..., None]
-    return sums.reshape(*values.shape[:-1], blocks * BLOCK)[..., :length]
 
 
 def _earlier(running: Float[Array, "... m"]) -> Float[Array, "... m"]:
