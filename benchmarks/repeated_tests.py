@@ -35,11 +35,10 @@ from tidegate import (
     paper_settings,
     spin_step,
 )
-from tidegate.episodes import ArrayLike
+from tidegate.arrays import ArrayLike, replace_at
 from tidegate.loop import SpinState, initial_state, observe
 from tidegate.presets import multiscale_settings
 from tidegate.simulators.recommender import NUM_ITEMS, Recommender
-from tidegate.trees import replace_at
 
 ALPHA, WINDOW, BATCH, SEED = 0.05, 4, 32, 2020
 

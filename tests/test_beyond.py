@@ -18,11 +18,7 @@ from tidegate.cli import Part, app
 from tidegate.experiments import batches, beyond
 from tidegate.experiments.batches import cut, lapse
 from tidegate.experiments.beyond import JUMP, WORLDS, beyond_sweeps, coverage_cells
-from tidegate.experiments.beyond_coverage import (
-    LogJob,
-    LogSummary,
-    summarise_logs,
-)
+from tidegate.experiments.beyond_coverage import LogJob, LogSummary, summarise_logs
 from tidegate.experiments.commands import reproduce_beyond
 from tidegate.experiments.studies import DRAWN, figure4
 from tidegate.experiments.sweep import Choice, list_runs, resolve

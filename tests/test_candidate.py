@@ -36,12 +36,7 @@ from tidegate import (
 )
 from tidegate.action_table import is_tabular
 from tidegate.bootstrap import KeyedMultipliers
-from tidegate.candidate import (
-    mean_entropy,
-    natural_gradient,
-    search_objective,
-    tabular_objective,
-)
+from tidegate.candidate import mean_entropy, natural_gradient, search_objective, tabular_objective
 from tidegate.episodes import grow
 from tidegate.performance import design_for, log_axis, policy_trend
 from tidegate.policies import ParametricPolicy

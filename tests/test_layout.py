@@ -11,7 +11,7 @@ ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
 # The order in which the data flows.
 FLOW = [
-    "errors", "trees", "precision", "door", "episodes", "policies", "returns", "basis",
+    "errors", "arrays", "door", "episodes", "policies", "returns", "basis",
     "trend", "bootstrap", "value_models", "dependence", "periods", "scales", "verdicts", "performance",
     "trend_models", "action_table", "candidate", "records", "paired", "budget", "safety", "multiplicity",
     "guardrails", "loop",

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from .arrays import full_products
 from .bootstrap import Multipliers, weighted_sums
 from .episodes import EpisodeLog
 from .performance import ForecastSettings
 from .policies import MAX_SUMMED, ParametricPolicy, SoftmaxPolicy
-from .precision import full_products
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, fit_trend
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from jaxtyping import Array, Bool, Float, Int
 from scipy import stats
 
+from .arrays import Floats, in_double, map_leaves, replace_at
 from .basis import TimeAxis
 from .bootstrap import Multipliers
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
@@ -25,13 +26,10 @@ from .findings import summarise
 from .goodness import BehaviorPolicy, in_time_order
 from .performance import ForecastSettings, draw_multipliers
 from .policies import Policy
-from .precision import in_double
 from .safety import Comparison, compare_policies
-from .trees import map_leaves, replace_at
 from .trend import TrendFit, fit_trend
 from .verdicts import Reason, Verdict
 
-Values = npt.NDArray[np.float64]
 RECENT = 50  # residuals that say how noisy the following episodes are, at least
 
 
@@ -85,13 +83,13 @@ class PolicyBacktest:
     noisy estimate `realised`, whose standard error is `noise`.
     """
 
-    forecast: Values
-    lower: Values
-    upper: Values
-    realised: Values
-    noise: Values
-    predicted_lower: Values
-    predicted_upper: Values
+    forecast: Floats
+    lower: Floats
+    upper: Floats
+    realised: Floats
+    noise: Floats
+    predicted_lower: Floats
+    predicted_upper: Floats
 
     @property
     def known(self) -> npt.NDArray[np.bool_]:
@@ -110,7 +108,7 @@ class PolicyBacktest:
         """How often the forecast's own interval held it: less, since the realised mean is noisy."""
         return self._within(self.lower, self.upper)
 
-    def _within(self, lower: Values, upper: Values) -> Rate:
+    def _within(self, lower: Floats, upper: Floats) -> Rate:
         inside = (lower <= self.realised) & (self.realised <= upper) & self.known
         return Rate(int(inside.sum()), int(self.known.sum()))
 
@@ -123,15 +121,15 @@ class Backtest:
     `difference_noise` its standard error.
     """
 
-    dates: Values
+    dates: Floats
     lookahead: int
     alpha: float
     following: npt.NDArray[np.int64]
     candidate: PolicyBacktest
     safe: PolicyBacktest
     reasons: tuple[Reason, ...]
-    difference: Values
-    difference_noise: Values
+    difference: Floats
+    difference_noise: Floats
 
     @property
     def verdicts(self) -> tuple[Verdict, ...]:
@@ -229,7 +227,7 @@ def backtest(
     return _describe(settings, times, rows)
 
 
-def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Values:
+def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
     """Past dates with enough episodes before them for a verdict, oldest first."""
     if dates < 1 or every < 1:
         raise SettingsError(f"dates is {dates}, every is {every}", expected="numbers from 1 up")
@@ -314,7 +312,7 @@ def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(last, fit.residuals**2, 0.0)) / jnp.maximum(jnp.sum(last), 1)
 
 
-def _describe(settings: ForecastSettings, times: Values, rows: _AtDate) -> Backtest:
+def _describe(settings: ForecastSettings, times: Floats, rows: _AtDate) -> Backtest:
     return Backtest(
         dates=times,
         lookahead=settings.lookahead,

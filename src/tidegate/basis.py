@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from .episodes import ArrayLike
+from .arrays import ArrayLike
 from .errors import SettingsError
 
 MAX_ORDER = 100  # columns are written out one by one; a trend of more waves is no trend

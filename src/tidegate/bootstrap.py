@@ -21,9 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
-from .episodes import ArrayLike
+from .arrays import ArrayLike, full_products
 from .errors import SettingsError
-from .precision import full_products
 from .trend import TrendFit
 
 BLOCK = 2048  # episodes per block; measured best of 256 to 2048 on two cores

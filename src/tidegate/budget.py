@@ -18,9 +18,9 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
+from .arrays import replace_at
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from .errors import SettingsError
-from .trees import replace_at
 
 Part = TypeVar("Part", TrainingEpisodes, HeldOutEpisodes)
 

@@ -19,6 +19,7 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
 from .action_table import action_table, coefficients, is_tabular
+from .arrays import full_products, in_double, map_leaves
 from .basis import TimeAxis
 from .bootstrap import (
     GivenMultipliers,
@@ -43,9 +44,7 @@ from .performance import (
     training_values,
 )
 from .policies import ParametricPolicy, Policy, SoftmaxPolicy
-from .precision import full_products, in_double
 from .scales import leading_scale
-from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
 
 

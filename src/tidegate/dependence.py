@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from .arrays import full_products
 from .bootstrap import (
     ConfidenceInterval,
     DependentWild,
@@ -23,7 +24,6 @@ from .bootstrap import (
     remembered,
 )
 from .errors import SettingsError
-from .precision import full_products
 from .trend import TrendDesign, TrendFit
 
 MAX_NOISE_MEMORY = 0.95

@@ -12,32 +12,22 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Array, Float
 from scipy import stats
 
+from .arrays import Floats, in_double
 from .basis import Basis, ConstantBasis, TimeAxis
 from .bootstrap import Rademacher
 from .episodes import EpisodeLog
 from .findings import Finding, Level, found, level_of, summarise, undetermined
-from .goodness import (
-    DRAWS,
-    FittedLog,
-    fit_leading_scale,
-    fit_log,
-    richer_columns,
-    trend_findings,
-)
+from .goodness import DRAWS, FittedLog, fit_leading_scale, fit_log, richer_columns, trend_findings
 from .performance import ForecastSettings
 from .policies import Policy
-from .precision import in_double
 from .returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from .safety import RATIO_TOLERANCE
 from .support import ActionSupport, action_support, support_finding
 from .trend import fit_trend, trend_design
 from .trend_tests import Significance, score_test
-
-Values = npt.NDArray[np.float64]
 
 OVERLAP = (
     "largest_ratio", "mean_ratio", "effective_sample_size", "recent_effective_sample_size",
@@ -188,7 +178,7 @@ def _largest(ratio: float) -> Finding:
     return found("largest_ratio", ratio, sentence, level=level)
 
 
-def mean_ratio_finding(ratios: Values) -> Finding:
+def mean_ratio_finding(ratios: Floats) -> Finding:
     """Is the mean ratio 1, as it must be if the log supports the policy and the propensities are right?"""
     mean, p = float(ratios.mean()), mean_is_one(ratios)
     level = level_of(p) if abs(mean - 1) > RATIO_TOLERANCE else Level.OK
@@ -210,7 +200,7 @@ def mean_ratio_finding(ratios: Values) -> Finding:
     return found("mean_ratio", mean, start + rest, level=level, p_value=p)
 
 
-def mean_is_one(ratios: Values) -> float:
+def mean_is_one(ratios: Floats) -> float:
     """p-value of the t-test that the mean is 1, with its skewness removed (Hall, 1992).
 
     Ratios that are all w > 1 leave a chance of at least 1 − 1/w per episode for another one, so their
@@ -228,13 +218,13 @@ def mean_is_one(ratios: Values) -> float:
 _worth_of = jax.jit(effective_sample_size)
 
 
-def _worth(name: str, ratios: Values, subject: str) -> Finding:
+def _worth(name: str, ratios: Floats, subject: str) -> Finding:
     worth = float(_worth_of(ratios))
     sentence = f"{subject} worth {worth:.0f} on-policy episodes ({ratios.size} were logged)."
     return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
 
 
-def _horizon_worth(ratios: Values, weights: Values, doubt: str) -> Finding:
+def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     name = "horizon_effective_sample_size"
     if doubt:
         return undetermined(name, doubt)

@@ -7,9 +7,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .arrays import Values
 from .errors import LogError
 
-Values: TypeAlias = npt.NDArray[Any]
 Where: TypeAlias = Callable[[tuple[int, ...]], str]
 Place: TypeAlias = Callable[[int], str]
 

@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from .episodes import ArrayLike, EpisodeLog, conform, grow, pad_steps, training_count
+from .arrays import ArrayLike, in_double, map_leaves, replace_at
+from .episodes import EpisodeLog, conform, grow, pad_steps, training_count
 from .errors import LogError, SettingsError
 from .loop import (
     SpinSettings,
@@ -22,10 +23,8 @@ from .loop import (
     state_axis,
 )
 from .policies import ParametricPolicy
-from .precision import in_double
 from .records import Decision
 from .safety import decision_record
-from .trees import map_leaves, replace_at
 
 INITIAL_CAPACITY = 256
 

@@ -7,19 +7,17 @@ zero everywhere, so arrays of fixed capacity can be compiled once and filled as 
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any, Self, TypeAlias
+from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
 
+from .arrays import ArrayLike, map_leaves
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
-from .trees import map_leaves
-
-ArrayLike: TypeAlias = Array | np.ndarray[Any, Any]
 
 
 class EpisodeLog(eqx.Module):

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from .arrays import in_double
 from .basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from .bootstrap import Rademacher
 from .episodes import EpisodeLog
@@ -29,7 +30,6 @@ from .performance import (
     training_returns,
 )
 from .policies import Policy
-from .precision import in_double
 from .scales import LINE, Scales, Series, leading_scale
 from .trend import TrendFit
 from .trend_tests import autocorrelation_test, jump_test, score_test

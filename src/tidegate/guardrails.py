@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from .arrays import in_double
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from .errors import SettingsError
 from .multiplicity import Multiplicity, holm_levels
 from .performance import ForecastSettings
 from .policies import Policy
-from .precision import in_double
 from .records import Decision
 from .returns import observed_returns
 from .safety import require_level, safety_test, with_training

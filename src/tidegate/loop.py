@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from .arrays import map_leaves, replace_at
 from .basis import TimeAxis
 from .budget import Spending
 from .candidate import SearchSettings, SearchState, begin_search, continue_search
@@ -27,7 +28,6 @@ from .errors import SettingsError
 from .performance import ForecastSettings
 from .policies import ParametricPolicy
 from .safety import Comparison, compare_policies
-from .trees import map_leaves, replace_at
 
 
 class SpinSettings(eqx.Module):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .arrays import map_leaves
 from .basis import TimeAxis
 from .bootstrap import Multipliers
 from .episodes import EpisodeLog
@@ -25,7 +26,6 @@ from .scales import (
     tail_probability,
     upper_bounds,
 )
-from .trees import map_leaves
 from .trend import fit_trend
 
 

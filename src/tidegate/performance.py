@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Float
 
+from .arrays import in_double, map_leaves, replace_at
 from .basis import Basis, CosineBasis, TimeAxis
 from .bootstrap import (
     ConfidenceInterval,
@@ -28,7 +29,6 @@ from .bootstrap import (
 from .episodes import EpisodeLog
 from .errors import LogError, SettingsError
 from .policies import DiscretePolicy, Policy
-from .precision import in_double
 from .returns import (
     ReturnEstimator,
     dr_returns,
@@ -36,16 +36,7 @@ from .returns import (
     episode_ratios,
     pdis_returns,
 )
-from .scales import (
-    Scales,
-    Series,
-    forecast_scales,
-    largest,
-    lower_bounds,
-    smallest,
-    upper_bounds,
-)
-from .trees import map_leaves, replace_at
+from .scales import Scales, Series, forecast_scales, largest, lower_bounds, smallest, upper_bounds
 from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 from .value_models import ValueModel
 from .verdicts import MIN_EPISODES

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .arrays import full_products
 from .errors import SettingsError
-from .precision import full_products
 
 MAX_SHARE_OF_SPAN = 2 / 3  # a longer wave cannot be told from a line
 SINGULAR = 1e-6

@@ -17,13 +17,13 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Float
 
+from .arrays import Floats, in_double
 from .basis import TimeAxis
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
 from .findings import summarise
 from .goodness import BehaviorPolicy, in_time_order
 from .performance import CALIBRATION_SHARE, ForecastSettings, draw_multipliers, log_axis
 from .policies import Policy
-from .precision import in_double
 from .returns import log_ratios
 from .safety import Comparison, compare_policies
 from .scales import LINE
@@ -31,7 +31,6 @@ from .support import ActionSupport, action_support
 from .trend import fit_trend, trend_design
 from .verdicts import Reason
 
-Values = npt.NDArray[np.float64]
 Episodes = int | None
 
 GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
@@ -53,7 +52,7 @@ class ActionNeed:
     """
 
     support: ActionSupport
-    variance_shares: Values
+    variance_shares: Floats
 
     @property
     def lacking(self) -> npt.NDArray[np.intp]:
@@ -273,7 +272,7 @@ def _length(settings: ForecastSettings, axis: TimeAxis, outcome: Comparison) -> 
     return float(found.spans[int(found.choice.best)])
 
 
-def _with_bias(outcome: Comparison, shrinkage: Values) -> Values:
+def _with_bias(outcome: Comparison, shrinkage: Floats) -> Floats:
     """The same where a part of the error is bias, which a longer log is not taken to lessen."""
     if outcome.paired is None:
         return shrinkage
@@ -283,7 +282,7 @@ def _with_bias(outcome: Comparison, shrinkage: Values) -> Values:
     return np.asarray(np.sqrt(share + (1 - share) * shrinkage**2), np.float64)
 
 
-def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Values:
+def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Floats:
     """How much narrower the intervals are, for each growth of the log at its present pace."""
     # Evenly spread but not regular, so that a period cannot hide between the times.
     jitter = np.random.default_rng(0).uniform(size=GRID)
@@ -294,7 +293,7 @@ def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Val
     return np.asarray(np.sqrt(squares / squares[0]), np.float64)
 
 
-def _more_episodes(n: int, shrinkage: Values, gain: float, widths: float) -> Episodes:
+def _more_episodes(n: int, shrinkage: Floats, gain: float, widths: float) -> Episodes:
     """The smallest growth at which the gain exceeds the shrunken widths; None if none does."""
     if not gain > 0:
         return None
@@ -357,5 +356,5 @@ def _action_need(candidate: Policy, log: EpisodeLog, outcome: Comparison) -> Act
     else:
         with np.errstate(over="ignore"):
             weight = (np.exp(np.asarray(log_ratios(candidate, log))[mask]) - 1) ** 2
-    sums: Values = np.bincount(taken, np.nan_to_num(weight), support.counts.size).astype(np.float64)
+    sums: Floats = np.bincount(taken, np.nan_to_num(weight), support.counts.size).astype(np.float64)
     return ActionNeed(support, sums / sums.sum() if sums.sum() > 0 else sums)

@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from .episodes import ArrayLike, EpisodeLog
+from .arrays import ArrayLike
+from .episodes import EpisodeLog
 from .errors import PolicyError
 
 MAX_SUMMED = 32

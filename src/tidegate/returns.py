@@ -13,7 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .episodes import ArrayLike, EpisodeLog
+from .arrays import ArrayLike
+from .episodes import EpisodeLog
 from .errors import LogError, PolicyError, SettingsError
 from .policies import DiscretePolicy, Policy
 

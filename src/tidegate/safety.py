@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .arrays import in_double, map_leaves
 from .basis import TimeAxis
 from .bootstrap import ConfidenceInterval, Multipliers, Side
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
@@ -27,10 +28,8 @@ from .performance import (
     training_returns,
 )
 from .policies import Policy
-from .precision import in_double
 from .records import Advantage, Decision, Scale, describe_settings, versions
 from .returns import stopped_ratios
-from .trees import map_leaves
 from .trend import TrendDesign, TrendFit, fit_trend
 from .verdicts import Reason, Verdict
 

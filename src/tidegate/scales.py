@@ -17,10 +17,10 @@ import numpy as np
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float, Int
 
+from .arrays import full_products
 from .basis import PolynomialBasis, TimeAxis
 from .bootstrap import Multipliers, studentized_deviations
 from .errors import SettingsError
-from .precision import full_products
 from .trend import TrendDesign, TrendFit, fit_trend, trend_design
 
 REACH = 0.125  # how far a backtest looks ahead, as a part of the scale: the noise of less hides the bias

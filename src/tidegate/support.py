@@ -9,14 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Float
 
+from .arrays import Floats, in_double
 from .episodes import EpisodeLog
 from .findings import Finding, Level, found, undetermined
 from .policies import DiscretePolicy, Policy
-from .precision import in_double
 from .returns import log_ratios
 from .safety import RATIO_TOLERANCE
-
-Values = npt.NDArray[np.float64]
 
 FEW_USES = 10
 RARE_SHARE = 0.01
@@ -34,7 +32,7 @@ class ActionSupport:
     """
 
     counts: npt.NDArray[np.int64]
-    policy_shares: Values | None
+    policy_shares: Floats | None
 
     @property
     def unseen(self) -> npt.NDArray[np.intp]:
@@ -53,7 +51,7 @@ class ActionSupport:
         return float(self._shares[self.unseen].sum())
 
     @property
-    def _shares(self) -> Values:
+    def _shares(self) -> Floats:
         return np.zeros(self.counts.size) if self.policy_shares is None else self.policy_shares
 
 
@@ -76,7 +74,7 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
     return ActionSupport(np.pad(counts, (0, shares.size - counts.size)), shares)
 
 
-def _chosen_shares(policy: DiscretePolicy, log: EpisodeLog) -> Values:
+def _chosen_shares(policy: DiscretePolicy, log: EpisodeLog) -> Floats:
     """The policy's action probabilities, averaged over the logged states."""
     policy.logged_log_probs(log.take(slice(0, 1)))  # says so if the policy does not fit the log
     first = jax.eval_shape(lambda: policy.outputs(log.states))

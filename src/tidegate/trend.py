@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from .arrays import full_products
 from .basis import Basis, TimeAxis
-from .precision import full_products
 
 
 class TrendDesign(eqx.Module):

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Bool, Float
 
+from .arrays import full_products, in_double, replace_at
 from .basis import Basis, ConstantBasis, CosineBasis, PeriodicBasis, PolynomialBasis, TimeAxis
 from .dependence import residual_memory
 from .episodes import TrainingEpisodes
@@ -24,9 +25,7 @@ from .errors import LogError, SettingsError
 from .performance import ForecastSettings, log_axis, series_of, training_returns
 from .periods import estimate_period
 from .policies import Policy
-from .precision import full_products, in_double
 from .scales import MIN_DATES, Series
-from .trees import replace_at
 from .trend import TrendDesign, TrendFit, fit_trend, trend_design
 
 OLDER = 0.5  # the part of the log before the first date; a season is looked for in it alone

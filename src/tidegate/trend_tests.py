@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
+from .arrays import full_products
 from .bootstrap import GivenMultipliers, Multipliers, weighted_sums
-from .precision import full_products
 from .trend import TrendDesign
 
 DEPENDENT = 1e-6  # a column whose remainder is below this share of it adds nothing

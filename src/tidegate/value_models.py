@@ -15,11 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
+from .arrays import full_products, map_leaves
 from .bootstrap import remembered
 from .episodes import EpisodeLog, grow
 from .errors import LogError, SettingsError
-from .precision import full_products
-from .trees import map_leaves
 
 
 class ValueModel(eqx.Module):

@@ -15,8 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..arrays import ArrayLike
 from ..drivers import History, simulate
-from ..episodes import ArrayLike
 from .sweep import Column, Runs, Sweep, resolve
 
 CURVE_BINS = 40

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from ..arrays import in_double
 from ..basis import CosineBasis, TimeAxis
 from ..bootstrap import ConfidenceInterval, Side
 from ..errors import SettingsError
 from ..performance import ForecastSettings, forecast_policy
 from ..policies import SoftmaxPolicy
-from ..precision import in_double
 from ..presets import multiscale_settings
 from ..simulators.drifting import DriftingBandit
 from .sweep import Column

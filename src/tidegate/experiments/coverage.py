@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from ..arrays import in_double
 from ..basis import CosineBasis, TimeAxis
 from ..bootstrap import (
     ConfidenceInterval,
@@ -28,15 +29,8 @@ from ..bootstrap import (
     tail,
 )
 from ..errors import SettingsError
-from ..precision import in_double
 from ..trend import TrendFit, fit_trend, trend_design
-from .rivals import (
-    block_draws,
-    episode_draws,
-    pairs_interval,
-    plain_t_interval,
-    residual_interval,
-)
+from .rivals import block_draws, episode_draws, pairs_interval, plain_t_interval, residual_interval
 from .sweep import Column
 
 TRUE_WEIGHTS = (1.0, -0.7, 0.4, 0.2)  # of the cosines of order 0 to 3

@@ -11,18 +11,17 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from ..arrays import Floats, in_double, map_leaves
 from ..basis import CosineBasis
 from ..drivers import LiveLoop, World
 from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..loop import SpinSettings
 from ..policies import DiscretePolicy, SoftmaxPolicy
-from ..precision import in_double
 from ..presets import multiscale_settings, paper_settings, stationary_settings
 from ..records import Decision, describe_settings
 from ..simulators.diabetes import DayRecord, DiscreteDiabetes
 from ..simulators.recommender import Recommender
-from ..trees import map_leaves
 from ..verdicts import Reason, Verdict
 from .domains import Domain
 
@@ -31,7 +30,6 @@ ENTROPY_WEIGHT = 0.05
 TRUTH_NODES = 17
 
 
-Series = npt.NDArray[np.float64]
 Progress = Callable[[str, int, int], None]
 
 
@@ -40,13 +38,13 @@ class LiveRun:
     """One algorithm's run: a row per window, the episodes it saw, and one decision to look at."""
 
     name: str
-    window_ends: Series
+    window_ends: Floats
     deployed: npt.NDArray[np.bool_]
-    performance: Series
-    safe_performance: Series
+    performance: Floats
+    safe_performance: Floats
     reasons: list[Reason]
-    episode_numbers: Series
-    observed_returns: Series
+    episode_numbers: Floats
+    observed_returns: Floats
     showcase: Decision
     showcase_policy: DiscretePolicy
     settings: dict[str, Any]
@@ -86,9 +84,9 @@ class Demo:
     seed: int
 
     @property
-    def best_performance(self) -> Series:
+    def best_performance(self) -> Floats:
         """What an all-knowing policy would have earned."""
-        best: Series = self.action_performance.max(axis=1)
+        best: Floats = self.action_performance.max(axis=1)
         return best
 
     @property
@@ -171,7 +169,7 @@ def demo_world(domain: Domain, speed: int, truth_days: int) -> World:
 
 
 @in_double
-def _action_performance(world: World, episode_numbers: Series) -> npt.NDArray[np.float64]:
+def _action_performance(world: World, episode_numbers: Floats) -> npt.NDArray[np.float64]:
     """The true performance of always taking one action, one column per action."""
     count = len(np.asarray(world.safe_policy.outputs()))
     always = [SoftmaxPolicy.from_probs(row) for row in np.eye(count)]

@@ -1,17 +1,16 @@
 """A column as numbers, or an error that shows the cells which are none."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ..arrays import Values
 from ..errors import LogError
 from .columns import did_you_mean
 from .places import Places
 
-Values = npt.NDArray[Any]
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 

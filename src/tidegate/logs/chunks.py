@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from ..arrays import Values
 from ..door import (
     check_episode_order,
     check_finite,
@@ -16,7 +17,7 @@ from ..door import (
     check_steps,
 )
 from ..errors import LogError
-from .cells import Values, floats, is_text, numbers, require_filled
+from .cells import floats, is_text, numbers, require_filled
 from .columns import Columns
 from .formats import Format, format_of, reading
 from .parts import require_parts

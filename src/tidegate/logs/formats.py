@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ..arrays import Integers
 from ..errors import LogError, SettingsError
-from .places import Rows
 
 GZIP = b"\x1f\x8b"
 
@@ -41,7 +41,7 @@ def format_of(path: Path) -> Format | None:
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
 
 
-def parse(content: bytes, name: str, format: Format | str | None) -> tuple[pl.DataFrame, Rows]:
+def parse(content: bytes, name: str, format: Format | str | None) -> tuple[pl.DataFrame, Integers]:
     """A frame, and the number of each of its rows in the file."""
     content = _unzipped(content, name)
     if not content.strip():
@@ -154,7 +154,7 @@ def _check_fields(content: bytes, name: str, separator: str) -> None:
         ) from error
 
 
-def _without_blank_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, Rows]:
+def _without_blank_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, Integers]:
     if frame.width == 0:
         return frame, np.arange(frame.height)
     filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().to_numpy()

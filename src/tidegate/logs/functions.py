@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Values
 from ..errors import PolicyError
-from .cells import Values
 from .loaded import LoadedLog
 
 SUM_TOLERANCE = 1e-6

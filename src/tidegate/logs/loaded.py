@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from ..arrays import Values
 from ..door import Where
 from ..episodes import EpisodeLog
 from ..errors import LogError
-from .cells import Values
 from .columns import Columns
 from .places import Places
 from .timeline import TimeMeaning

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from ..arrays import Values
 from ..errors import LogError, SettingsError
-from .cells import Values, floats, is_text, not_numbers, numbers, require_columns, require_filled
+from .cells import floats, is_text, not_numbers, numbers, require_columns, require_filled
 from .columns import Columns
 from .loaded import missing_propensities
 from .places import Places

@@ -5,24 +5,22 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Integers
 from ..door import ROWS_SHOWN
-
-Rows = npt.NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Places:
     """Names for the rows of a table.
 
-    Rows of a file are counted from 1, its header not counted; rows of a frame from 0, as it does.
+    Integers of a file are counted from 1, its header not counted; rows of a frame from 0, as it does.
     `rows[i]` is the place of row i among all rows as they were read, part after part.
     """
 
     parts: tuple[str, ...]
     firsts: tuple[int, ...]
-    rows: Rows
+    rows: Integers
     base: int = 1
 
     def __call__(self, row: int) -> str:

@@ -11,11 +11,10 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
+from ..arrays import Floats, Integers
 from ..errors import LogError, SettingsError
 from .loaded import LoadedLog, Propensities
 
-Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int64]
 BINS = 10
 MAX_CELLS = 2**28
 
@@ -102,7 +101,7 @@ class _Model:
         return np.asarray(log_softmax(logits, axis=1))
 
 
-def _training_data(loaded: LoadedLog) -> tuple[Floats, Codes, int]:
+def _training_data(loaded: LoadedLog) -> tuple[Floats, Integers, int]:
     log, mask = loaded.log, np.asarray(loaded.log.mask)
     if log.num_actions is None:
         raise SettingsError(
@@ -138,7 +137,7 @@ def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> npt.NDArray
     return np.repeat(chosen, mask.sum(axis=1))
 
 
-def _fit(features: Floats, actions: Codes, num_actions: int, penalty: float) -> _Model:
+def _fit(features: Floats, actions: Integers, num_actions: int, penalty: float) -> _Model:
     count, width = features.shape
     # Add one half to each count (Krichevsky and Trofimov, 1981): no action is impossible.
     rates = (np.bincount(actions, minlength=num_actions) + 0.5) / (count + 0.5 * num_actions)
@@ -148,7 +147,7 @@ def _fit(features: Floats, actions: Codes, num_actions: int, penalty: float) -> 
     return _logistic(start, (features - center) / scale, actions, penalty) if width else start
 
 
-def _logistic(start: _Model, inputs: Floats, actions: Codes, penalty: float) -> _Model:
+def _logistic(start: _Model, inputs: Floats, actions: Integers, penalty: float) -> _Model:
     """Ridge-penalised maximum likelihood; the intercepts are free."""
     shape = start.weights.shape
     targets = np.zeros((actions.size, shape[1]))
@@ -175,12 +174,12 @@ def _logistic(start: _Model, inputs: Floats, actions: Codes, penalty: float) -> 
     )
 
 
-def _chosen(log_probs: Floats, actions: Codes) -> Floats:
+def _chosen(log_probs: Floats, actions: Integers) -> Floats:
     return np.asarray(np.take_along_axis(log_probs, actions[:, None], axis=1)[:, 0])
 
 
 def _calibration(
-    model: _Model, features: Floats, actions: Codes, fitted: Codes, used: Floats
+    model: _Model, features: Floats, actions: Integers, fitted: Integers, used: Floats
 ) -> Calibration:
     log_probs = model.log_probs(features)
     base = _fit(np.zeros((fitted.size, 0)), fitted, log_probs.shape[1], 0.0)

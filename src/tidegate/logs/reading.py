@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from ..arrays import Values
 from ..door import check_frame
 from ..episodes import EpisodeLog
 from ..errors import LogError
-from .cells import Values
 from .columns import Columns
 from .formats import Format
 from .loaded import LoadedLog, Propensities

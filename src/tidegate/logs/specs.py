@@ -15,10 +15,11 @@ import equinox as eqx
 import numpy as np
 import polars as pl
 
+from ..arrays import Values
 from ..door import check_log_probs
 from ..errors import LogError, PolicyError, SettingsError
 from ..policies import Policy, RecordedPolicy, load_policy
-from .cells import Values, floats, require_columns
+from .cells import floats, require_columns
 from .columns import did_you_mean
 from .functions import function_log_probs
 from .loaded import LoadedLog, Propensities, missing_propensities

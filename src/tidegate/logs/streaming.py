@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import Floats, Values
 from ..errors import LogError, SettingsError
-from .cells import Values
 from .chunks import Rows, whole_episodes
 from .columns import Columns, TimeUnit
 from .loaded import missing_propensities
@@ -20,7 +20,6 @@ from .sources import Source
 from .specs import PolicySpec, SpecKind, parse_spec
 from .timeline import TimeMeaning, axis_numbers
 
-Floats = npt.NDArray[np.float64]
 CHUNK_ROWS = 500_000  # measured best of 100,000 to 2,000,000 on two cores
 
 

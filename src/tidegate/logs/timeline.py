@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from ..arrays import Values
 from ..errors import LogError
-from .cells import Values, floats, is_text, numbers, require_filled
+from .cells import floats, is_text, numbers, require_filled
 from .columns import Columns, TimeUnit
 from .places import Places
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from .figures import CANDIDATE, SAFE, legend_above
 
 if TYPE_CHECKING:
-    from ..experiments.demo import Series
+    from ..arrays import Floats
     from ..simulators.diabetes import DayRecord
 
 TARGET = (70.0, 180.0)  # mg/dL: the range a treatment aims at
@@ -34,7 +34,7 @@ def draw_glucose_days(axis: Axes, days: "dict[str, DayRecord]") -> Axes:
     return axis
 
 
-def _mark_meals(axis: Axes, day: "DayRecord", hours: "Series") -> None:
+def _mark_meals(axis: Axes, day: "DayRecord", hours: "Floats") -> None:
     grams = np.asarray(day.meals)
     eaten = grams > 0
     top = axis.get_ylim()[1]
@@ -47,7 +47,7 @@ def _mark_meals(axis: Axes, day: "DayRecord", hours: "Series") -> None:
         )
 
 
-def _mark_boluses(axis: Axes, days: "dict[str, DayRecord]", hours: "Series") -> None:
+def _mark_boluses(axis: Axes, days: "dict[str, DayRecord]", hours: "Floats") -> None:
     units = axis.twinx()
     units.set_ylabel("bolus, U")
     highest = 1e-9
@@ -62,7 +62,7 @@ def _mark_boluses(axis: Axes, days: "dict[str, DayRecord]", hours: "Series") -> 
 
 def draw_best_treatment(
     axis: Axes,
-    episodes: "Series",
+    episodes: "Floats",
     worth: "np.ndarray[tuple[int, int], np.dtype[np.float64]]",
     treatments: "np.ndarray[tuple[int, int], np.dtype[np.float64]]",
 ) -> Axes:

@@ -13,8 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
+    from ..arrays import Floats
     from ..backtesting import PolicyBacktest
-    from ..experiments.demo import Demo, LiveRun, Series
+    from ..experiments.demo import Demo, LiveRun
     from ..performance import Forecast
     from ..records import Decision
 
@@ -46,7 +47,7 @@ def draw_figure(width: float, height: float, draw: Callable[[Axes], Axes]) -> Fi
 
 
 def draw_decision(
-    axis: Axes, decision: "Decision", observed_numbers: "Series", observed_returns: "Series"
+    axis: Axes, decision: "Decision", observed_numbers: "Floats", observed_returns: "Floats"
 ) -> Axes:
     """The paper's Figure 1: what was observed, what either policy would have earned, and will."""
     past = observed_numbers <= decision.safe.episode_numbers.max(initial=0.0)
@@ -105,7 +106,7 @@ def draw_evaluation(
     return axis
 
 
-def _draw_dots(axis: Axes, numbers: "Series", returns: "Series", **style: Any) -> None:
+def _draw_dots(axis: Axes, numbers: "Floats", returns: "Floats", **style: Any) -> None:
     """Dots that stay few, however long the log is."""
     every = max(1, -(-numbers.size // MAX_DOTS))
     axis.scatter(numbers[::every], returns[::every], s=6, linewidths=0, rasterized=True, **style)
@@ -121,7 +122,7 @@ def _draw_bins(axis: Axes, past: "Sequence[Bin]", color: str) -> None:
     )  # fmt: skip
 
 
-def _numbers(past: "Sequence[Bin]", name: str) -> "Series":
+def _numbers(past: "Sequence[Bin]", name: str) -> "Floats":
     return np.array([np.nan if one[name] is None else one[name] for one in past], np.float64)
 
 
@@ -174,7 +175,7 @@ def _draw_forecast(axis: Axes, forecast: "Forecast", color: str, name: str) -> N
 
 def draw_backtest(
     axis: Axes,
-    dates: "Series",
+    dates: "Floats",
     policy: "PolicyBacktest",
     alpha: float,
     color: str,

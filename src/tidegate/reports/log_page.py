@@ -24,18 +24,7 @@ from .log_pictures import (
     evaluation_picture,
     scale_picture,
 )
-from .log_words import (
-    Plain,
-    multiscale,
-    names,
-    number,
-    percent,
-    plain,
-    say,
-    sentence,
-    units,
-    words,
-)
+from .log_words import Plain, multiscale, names, number, percent, plain, say, sentence, units, words
 
 Rows = Sequence[tuple[str, Any]]
 ROLES = {"candidate": "candidate", "safe": "safe policy"}

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..episodes import ArrayLike, EpisodeLog
+from ..arrays import ArrayLike, full_products
+from ..episodes import EpisodeLog
 from ..policies import DiscretePolicy
-from ..precision import full_products
 
 
 class Bandit(eqx.Module):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..episodes import ArrayLike
+from ..arrays import ArrayLike
 from ..errors import SettingsError
 from ..policies import SoftmaxPolicy
 from .bandit import Bandit

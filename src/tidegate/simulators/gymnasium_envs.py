@@ -12,9 +12,8 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
-from ..episodes import ArrayLike
+from ..arrays import ArrayLike, in_double
 from ..errors import SettingsError
-from ..precision import in_double
 from .diabetes.day import DayRecord
 from .diabetes.environment import (
     CARB_RATIOS,

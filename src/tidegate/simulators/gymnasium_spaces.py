@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Values
 from ..errors import PolicyError, SettingsError
 from ..policies import GaussianPolicy, ParametricPolicy, SoftmaxPolicy, TabularPolicy
 from .gymnasium_registration import missing_gymnasium
@@ -17,7 +17,6 @@ try:
 except ImportError as error:
     raise missing_gymnasium() from error
 
-Values: TypeAlias = npt.NDArray[Any]
 
 # These take a state's index, or no state at all; every other policy takes features.
 INDEXED = (TabularPolicy, SoftmaxPolicy, GaussianPolicy)

@@ -14,18 +14,11 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from ..episodes import ArrayLike, EpisodeLog
+from ..arrays import ArrayLike, Values, in_double
+from ..episodes import EpisodeLog
 from ..errors import LogError, PolicyError, SettingsError
 from ..policies import ContinuousPolicy, DiscretePolicy, ParametricPolicy
-from ..precision import in_double
-from .gymnasium_spaces import (
-    ActionCodec,
-    Values,
-    action_codec,
-    check_environments,
-    feature_map,
-    step_limit,
-)
+from .gymnasium_spaces import ActionCodec, action_codec, check_environments, feature_map, step_limit
 
 Drift: TypeAlias = Callable[[Any, int], Mapping[str, Any] | None]
 

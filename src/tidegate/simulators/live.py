@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from jaxtyping import Float, PRNGKeyArray
 
+from ..arrays import ArrayLike, in_double
 from ..drivers import INITIAL_CAPACITY, LiveLoop
-from ..episodes import ArrayLike, EpisodeLog
+from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..loop import SpinSettings
 from ..policies import ParametricPolicy
-from ..precision import in_double
 from ..records import Decision
 from ..returns import observed_returns
 from ..verdicts import Verdict

@@ -7,7 +7,7 @@ performance of every policy is known in closed form.
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ..episodes import ArrayLike
+from ..arrays import ArrayLike
 from ..errors import SettingsError
 from ..policies import SoftmaxPolicy
 from .bandit import Bandit

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from ..arrays import in_double
 from ..budget import (
     EvenSpending,
     HarmonicSpending,
@@ -29,7 +30,6 @@ from ..budget import (
 )
 from ..errors import SettingsError
 from ..findings import summarise
-from ..precision import in_double
 from ..verdicts import Verdict
 from .choices import BudgetRule
 from .storage import FORMAT, SEAL, read_record, record_hash, sealed, write_record

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import in_double
 from ..candidate import Objective, SearchSettings, search_candidate
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
@@ -16,7 +17,6 @@ from ..goodness import BehaviorPolicy
 from ..guardrails import Guardrail
 from ..multiplicity import Multiplicity
 from ..policies import ParametricPolicy, Policy, RecordedPolicy, save_policy
-from ..precision import in_double
 from ..records import describe_settings
 from ..returns import observed_returns
 from .choices import Preset

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from ..arrays import in_double
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..logs import Columns, Format, LoadedLog, estimate_propensities, read_log, resolve_policy
 from ..logs.sources import Source
 from ..policies import Policy
-from ..precision import in_double
 
 Stage = Callable[[str], None]
 

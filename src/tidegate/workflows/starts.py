@@ -8,8 +8,8 @@ import dataclasses
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Floats
 from ..episodes import EpisodeLog, TrainingEpisodes
 from ..errors import SettingsError
 from ..policies import (
@@ -22,8 +22,6 @@ from ..policies import (
 )
 from .choices import PolicyClass
 from .settings import SearchChoices
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

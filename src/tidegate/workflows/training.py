@@ -13,11 +13,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from ..arrays import in_double
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_log
 from ..errors import PolicyError, SettingsError
 from ..findings import summarise
 from ..logs import LoadedLog, SpecKind, parse_spec
-from ..precision import in_double
 from .storage import SEAL, read_record, record_hash
 
 Rows = npt.NDArray[np.intp]

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from ...episodes import ArrayLike
+from ...arrays import ArrayLike
 from .checks import check_positive
 from .meals import DAY_MINUTES, MealPlan, meals_at, usual_meals
 from .parameters import load_patient

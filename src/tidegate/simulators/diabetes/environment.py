@@ -15,7 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scipy.interpolate import make_interp_spline
 
-from ...episodes import ArrayLike, EpisodeLog
+from ...arrays import ArrayLike
+from ...episodes import EpisodeLog
 from ...errors import SettingsError
 from ...policies import ContinuousPolicy, DiscretePolicy, GaussianPolicy, SoftmaxPolicy
 from .day import DayRecord, DaySettings, Treatment, draw_day, run_day

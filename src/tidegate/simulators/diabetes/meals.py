@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...episodes import ArrayLike
+from ...arrays import ArrayLike
 from ...errors import SettingsError
 from .checks import check_not_negative
 

@@ -11,7 +11,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...trees import map_leaves
+from ...arrays import map_leaves
 
 PMOL_PER_UNIT = 6000.0
 EATING_RATE = 5.0  # g/min

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.interpolate import make_interp_spline
 
+from ...arrays import full_products
 from ...errors import SettingsError
-from ...precision import full_products
 from .patient import Number
 
 KNOT_MINUTES = 15

@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from ...episodes import ArrayLike
-from ...trees import map_leaves
+from ...arrays import ArrayLike, map_leaves
 from .checks import check_not_negative
 from .patient import (
     Digestion,

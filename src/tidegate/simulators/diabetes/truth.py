@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ... import __version__
-from ...episodes import ArrayLike
+from ...arrays import ArrayLike
 from ...errors import SettingsError
 from .day import DaySettings, Treatment, draw_day, run_day
 from .patient import Patient, blend
