@@ -8,20 +8,17 @@ import pytest
 from tidegate import (
     ConstantBasis,
     CosineBasis,
-    DependentWild,
     Mammen,
     Rademacher,
     SettingsError,
     Side,
     Webb,
-    dependent_wild,
     percentile_interval,
     percentile_t_interval,
 )
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import (
     BLOCK,
-    REACH,
     GivenMultipliers,
     KeyedMultipliers,
     Multipliers,
@@ -31,7 +28,6 @@ from tidegate.bootstrap import (
     held,
     multiplier_row,
     pseudo_statistics,
-    remembered,
     studentized_deviations,
     weighted_sums,
 )
@@ -170,128 +166,6 @@ def test_held_signs_are_the_same_signs(n: int) -> None:
 
 def _rows(multipliers: Multipliers, n: int) -> oracles.Matrix:
     return np.asarray(jax.jit(lambda drawn: held(drawn, n).block(0, n))(multipliers))
-
-
-def _recursion(signs: oracles.Matrix, memory: float) -> oracles.Matrix:
-    """The autoregression, one episode at a time; the first sign is a multiplier as it is."""
-    values = signs.copy()
-    for i in range(1, signs.shape[1]):
-        values[:, i] = memory * values[:, i - 1] + np.sqrt(1 - memory**2) * signs[:, i]
-    return values
-
-
-@pytest.mark.parametrize("memory", [0.3, 0.9])
-def test_dependent_multipliers_are_the_autoregression_of_the_signs(memory: float) -> None:
-    """In the second block: REACH signs of the first, then its own."""
-    key, width = jax.random.key(8), 300
-    signs = Rademacher(key, 6)
-    before, own = signs.block(0, BLOCK)[:, -REACH:], signs.block(1, width)
-    expected = _recursion(np.concatenate([before, own], axis=1), memory)[:, REACH:]
-    np.testing.assert_allclose(DependentWild(key, 6, memory).block(1, width), expected, atol=1e-12)
-
-
-def test_dependent_multipliers_have_unit_variance_and_geometric_correlations() -> None:
-    """Also across the border of two blocks; rates over 4,000 draws, 5 standard errors."""
-    draws, memory = 4_000, 0.8
-    multipliers = DependentWild(jax.random.key(9), draws, memory)
-    end, start = jax.jit(lambda drawn: (drawn.block(0, BLOCK), drawn.block(1, 40)))(multipliers)
-    values = np.concatenate([end[:, -40:], start], axis=1)
-    for lag in (0, 1, 2, 5, 10):
-        for row in (0, 35, 39, 40, 69):
-            products = values[:, row] * values[:, row + lag]
-            error = products.std() / np.sqrt(draws)
-            assert abs(products.mean() - memory**lag) < 5 * error + 1e-12, (lag, row)
-    assert abs(values.mean()) < 5 * np.sqrt((1 + memory) / (1 - memory) / values.size)
-
-
-def test_without_memory_the_multipliers_are_rademacher() -> None:
-    fit, _, _ = _fit(2100, CosineBasis(2))
-    key = jax.random.key(10)
-    np.testing.assert_array_equal(
-        _rows(DependentWild(key, 4), 2100), _rows(Rademacher(key, 4), 2100)
-    )
-    np.testing.assert_allclose(
-        jax.jit(forecast_deviations)(fit, DependentWild(key, 50)),
-        jax.jit(forecast_deviations)(fit, Rademacher(key, 50)),
-        atol=1e-13,
-    )
-
-
-@pytest.mark.parametrize("n", [60, 2100])
-def test_dependent_draws_agree_with_refitting_to_1e_10(n: int) -> None:
-    fit, phi, varphi = _fit(n, CosineBasis(2))
-    multipliers = DependentWild(jax.random.key(11), 5, 0.7)
-    forecasts, ts = oracles.wild_statistics(
-        phi, np.asarray(fit.returns), varphi, _rows(multipliers, n)
-    )
-    deviations = jax.jit(forecast_deviations)(fit, multipliers)
-    np.testing.assert_allclose(fit.point + deviations, forecasts, atol=1e-10)
-    np.testing.assert_allclose(jax.jit(studentized_deviations)(fit, multipliers), ts, atol=1e-10)
-    assert not multipliers.unit_square
-
-
-def test_dependent_multipliers_do_not_depend_on_the_capacity() -> None:
-    multipliers = DependentWild(jax.random.key(12), 3, 0.9)
-    long = _rows(multipliers, 4100)
-    for n in (1, 33, 2049):
-        np.testing.assert_allclose(_rows(multipliers, n), long[:, :n], atol=1e-12)
-    row = jax.jit(lambda drawn: multiplier_row(drawn, 2, 4100))(multipliers)
-    np.testing.assert_allclose(row, long[2], atol=1e-12)
-
-
-def test_memory_may_be_traced_and_is_checked_when_it_is_plain() -> None:
-    fit, _, _ = _fit(100, CosineBasis(1))
-    key = jax.random.key(13)
-    both = jax.jit(jax.vmap(lambda m: forecast_deviations(fit, DependentWild(key, 20, m))))
-    for memory, deviations in zip((0.2, 0.9), both(jnp.array([0.2, 0.9])), strict=True):
-        plain = jax.jit(forecast_deviations)(fit, dependent_wild(memory)(key, 20))
-        np.testing.assert_allclose(deviations, plain, atol=1e-12)
-    assert dependent_wild(0.9) is dependent_wild(0.9)
-    for make in (dependent_wild, lambda memory: DependentWild(key, 20, memory)):
-        for memory in (1.0, -0.1, float("nan")):
-            with pytest.raises(SettingsError, match=r"memory is .* from 0 to below 1"):
-                make(memory)
-
-
-def test_remembered_runs_both_ways() -> None:
-    values = np.random.default_rng(0).normal(size=(3, 50))
-    powers = np.tril(0.6 ** np.maximum(np.subtract.outer(np.arange(50), np.arange(50)), 0))
-    np.testing.assert_allclose(remembered(jnp.asarray(values), 0.6), values @ powers.T, atol=1e-12)
-    np.testing.assert_allclose(
-        remembered(jnp.asarray(values), 0.6, reverse=True), values @ powers, atol=1e-12
-    )
-
-
-def _weighted_forecast(
-    phi: oracles.Matrix, y: oracles.Vector, varphi: oracles.Matrix, weights: oracles.Vector
-) -> tuple[float, float, oracles.Vector]:
-    """Weighted least squares by NumPy, refitted: forecast, sandwich variance, fitted values."""
-    root = np.sqrt(weights)[:, None]
-    fitted = phi @ np.linalg.lstsq(root * phi, root[:, 0] * y, rcond=None)[0]
-    a = np.linalg.inv((phi * weights[:, None]).T @ phi) @ (phi * weights[:, None]).T
-    a = varphi.mean(axis=0) @ a
-    return float(a @ y), float(np.sum(a**2 * (y - fitted) ** 2)), fitted
-
-
-@pytest.mark.parametrize("kind", [Rademacher, Mammen])
-def test_draws_of_a_weighted_fit_agree_with_refitting_each(kind: type[KeyedMultipliers]) -> None:
-    n, basis, axis = 70, CosineBasis(3), TimeAxis(0.0, 75.0)
-    times, future = np.arange(1.0, n + 1), np.arange(n + 1.0, n + 6)
-    y = np.cos(times / 20) + np.random.default_rng(3).exponential(size=n)
-    weights = 5.0 * 2.0 ** ((times - n) / 15)
-    design = trend_design(basis, times, np.ones(n, bool), future, axis, weights)
-    fit = fit_trend(design, jnp.asarray(y))
-    phi, varphi = (np.asarray(basis.design_matrix(t, axis)) for t in (times, future))
-    point, _, fitted = _weighted_forecast(phi, y, varphi, weights)
-    multipliers = kind(jax.random.key(14), 30)
-    refits = [
-        _weighted_forecast(phi, fitted + (y - fitted) * row, varphi, weights)
-        for row in _rows(multipliers, n)
-    ]
-    deviations, variances = jax.jit(pseudo_statistics)(fit, multipliers)
-    np.testing.assert_allclose(deviations, [one[0] - point for one in refits], atol=1e-10)
-    np.testing.assert_allclose(variances, [one[1] for one in refits], rtol=1e-9)
-    np.testing.assert_allclose(forecast_deviations(fit, multipliers), deviations, atol=1e-12)
 
 
 def test_a_nan_among_the_draws_is_not_sorted_away() -> None:

@@ -16,7 +16,6 @@ PAGES = [
     "docs/choosing.md",
     "docs/guardrails.md",
     "docs/repeated-tests.md",
-    "docs/trend-models.md",
 ]
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 

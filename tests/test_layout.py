@@ -3,43 +3,61 @@
 import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import tidegate
 
 ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
-# The order in which the data flows.
-FLOW = [
-    "errors", "arrays", "door", "episodes", "policies", "returns", "basis",
-    "trend", "bootstrap", "value_models", "dependence", "periods", "scales", "verdicts", "performance",
-    "trend_models", "action_table", "candidate", "records", "paired", "budget", "safety", "multiplicity",
-    "guardrails", "loop",
-    "drivers", "presets", "theory", "findings", "trend_tests", "goodness", "support",
-    "diagnostics", "backtesting", "planning",
-]  # fmt: skip
-EDGES = {
-    "simulators", "experiments", "reports", "logs", "workflows", "cli", "cli_logs", "__init__",
-    "__main__",
-}  # fmt: skip
+ENTRANCES = {"__init__", "__main__", "cli", "cli_logs"}
+TO_BE_CUT = {("reports", "experiments")}
 
 
-def _imports(path: Path) -> set[str]:
-    found = set()
+def reading_order() -> tuple[list[str], list[str]]:
+    """The root files and the folders, as the package's own docstring lists them."""
+    files, folders = str(tidegate.__doc__).split("Folders are the edges")
+    names = re.findall(r"^    (\w+) ", files, re.MULTILINE)
+    return names, re.findall(r"^    (\w+(?:  \w+)*)$", folders, re.MULTILINE)[0].split()
+
+
+FILES, FOLDERS = reading_order()
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module of the package that a file imports: relative at any depth, inside functions too."""
+    package = ["tidegate", *path.relative_to(ROOT).parts[:-1]]
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.level == 1 and node.module:
-            found.add(node.module.split(".")[0])
-    return found
+        if isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module or "").split(".")] if node.module else base
+            yield from (".".join([*module, one.name]) for one in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (one.name for one in node.names)
 
 
-def test_every_root_file_has_its_place() -> None:
+def homes(path: Path) -> set[str]:
+    """The root files and folders that a file imports; `from . import name` of a name is the package."""
+    found = (one.split(".") for one in imported(path) if one.startswith("tidegate."))
+    known = {*FILES, *FOLDERS, *ENTRANCES}
+    return {parts[1] for parts in found if parts[1] in known}
+
+
+def test_every_file_has_its_place() -> None:
     names = {p.stem for p in ROOT.glob("*.py")} | {p.name for p in ROOT.iterdir() if p.is_dir()}
-    assert names - {"__pycache__"} == set(FLOW) | EDGES
+    assert names - {"__pycache__"} == {*FILES, *FOLDERS, *ENTRANCES}
 
 
 def test_a_root_file_imports_only_files_above_it() -> None:
-    for place, name in enumerate(FLOW):
-        assert _imports(ROOT / f"{name}.py") <= set(FLOW[:place]), name
+    for place, name in enumerate(FILES):
+        assert homes(ROOT / f"{name}.py") <= set(FILES[:place]), name
+
+
+def test_folders_form_layers() -> None:
+    for place, name in enumerate(FOLDERS):
+        for path in (ROOT / name).rglob("*.py"):
+            above = homes(path) - {*FILES, *FOLDERS[: place + 1]}
+            assert {(name, one) for one in above} <= TO_BE_CUT, path.relative_to(ROOT)
 
 
 def test_public_names_exist_and_types_agree_with_the_lazy_table() -> None:

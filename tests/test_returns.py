@@ -10,25 +10,19 @@ import pytest
 from jax import Array
 
 from tidegate import (
-    ClippedRatios,
     EpisodeLog,
-    ForecastSettings,
     LogError,
-    OverlapWeighted,
     PolicyError,
     Propensity,
     RecordedPolicy,
-    SettingsError,
     SoftmaxPolicy,
     TabularPolicy,
     control_variate_returns,
     dr_returns,
     effective_sample_size,
     episode_ratios,
-    forecast_performance,
     is_returns,
     observed_returns,
-    overlap_weights,
     pdis_returns,
     weighted_is_returns,
     weighted_pdis_returns,
@@ -251,7 +245,7 @@ def test_steady_rewards_are_estimated_without_noise() -> None:
     rng = np.random.default_rng(0)
     log = EpisodeLog.from_arrays(rng.integers(0, 2, 30), np.full(30, 4.0), np.full(30, 0.5))
     policy = SoftmaxPolicy.from_probs([0.8, 0.2])
-    for estimator in (weighted_is_returns, weighted_pdis_returns, OverlapWeighted()):
+    for estimator in (weighted_is_returns, weighted_pdis_returns):
         assert float(np.mean(estimator(policy, log))) == pytest.approx(4.0, abs=1e-12)
     np.testing.assert_allclose(control_variate_returns(policy, log), 4.0)
     assert abs(float(np.mean(is_returns(policy, log))) - 4.0) > 0.1
@@ -260,7 +254,7 @@ def test_steady_rewards_are_estimated_without_noise() -> None:
 def test_a_policy_that_could_produce_no_episode_has_no_weighted_return() -> None:
     log = EpisodeLog.from_arrays([0, 0], [5.0, 7.0], [0.5, 0.5], num_actions=2)
     policy = SoftmaxPolicy.from_probs([0.0, 1.0])
-    for estimator in (weighted_is_returns, weighted_pdis_returns, OverlapWeighted()):
+    for estimator in (weighted_is_returns, weighted_pdis_returns):
         assert np.all(np.isnan(estimator(policy, log)))
 
 
@@ -279,54 +273,6 @@ def test_control_variate_is_the_regression_on_the_ratio() -> None:
     )
 
 
-@pytest.mark.parametrize("discount", [1.0, 0.7])
-@pytest.mark.parametrize("limit", [0.5, 1.5, 4.0])
-def test_clipping_is_biased_by_no_more_than_its_bound(limit: float, discount: float) -> None:
-    estimator, policy = ClippedRatios(limit), TabularPolicy(np.log(TARGET))
-    for seed in (0, 1, 2):
-        mdp = SmallMDP(seed)
-        probabilities, log, episodes = _enumerated(mdp)
-        excess = np.maximum(_running_ratios(episodes, 3) - limit, 0.0) @ discount ** np.arange(3)
-        lost = probabilities @ np.asarray(estimator.lost_weights(policy, log, discount))
-        assert lost == pytest.approx(probabilities @ excess, abs=1e-12)
-        bias = probabilities @ np.asarray(estimator(policy, log, discount)) - mdp.value(
-            TARGET, discount
-        )
-        assert abs(bias) <= lost * np.abs(mdp.reward).max() + 1e-12
-        gains = np.where(log.mask, np.abs(log.rewards), 0.0)
-        positive = EpisodeLog.from_arrays(
-            log.actions, gains, np.exp(log.behavior_log_probs), mask=log.mask, states=log.states
-        )
-        returns = np.asarray(estimator(policy, positive, discount))
-        assert np.all(returns <= np.asarray(pdis_returns(policy, positive, discount)) + 1e-12)
-
-
-def test_the_bias_bound_is_estimated_from_the_log() -> None:
-    log = EpisodeLog.from_arrays([0, 1, 1, 1], [1.0, -3.0, 2.0, 0.0], [0.25, 0.75, 0.75, 0.75])
-    policy = SoftmaxPolicy.from_probs([0.75, 0.25])  # ρ = 3 and 1/3: their mean is 1
-    estimator = ClippedRatios(2.0)
-    np.testing.assert_allclose(estimator(policy, log), [2.0, -1.0, 2 / 3, 0.0])
-    assert float(estimator.bias_bound(policy, log)) == pytest.approx(3.0 * (3 - 2) / 4)
-    assert float(estimator.bias_bound(policy, log, max_reward=10.0)) == pytest.approx(2.5)
-    assert float(ClippedRatios(3.5).bias_bound(policy, log)) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_overlap_weights_agree_with_their_formula() -> None:
-    _, log, _ = _enumerated(SmallMDP(0))
-    padded = grow(log, log.capacity + 3)
-    policy, count = TabularPolicy(np.log(TARGET)), log.capacity
-    ratios = np.asarray(episode_ratios(policy, log))
-    weights = 1 / (1 + 2.0 * ratios**2 / (ratios.sum() ** 2 / (ratios**2).sum()))
-    found = np.asarray(overlap_weights(policy, padded, 2.0))
-    np.testing.assert_allclose(found[:count], weights)
-    np.testing.assert_array_equal(found[count:], 0.0)
-    assert np.all((weights > 0) & (weights <= 1))
-    np.testing.assert_allclose(
-        np.asarray(OverlapWeighted(2.0)(policy, padded, 0.9))[:count],
-        count * weights * ratios * observed_returns(log, 0.9) / (weights * ratios).sum(),
-    )
-
-
 def test_normalised_weights_do_not_overflow() -> None:
     """Ratios far beyond the largest float: one episode dominates, the rest weigh nothing."""
     steps = 4_000
@@ -338,15 +284,15 @@ def test_normalised_weights_do_not_overflow() -> None:
     )
     policy = RecordedPolicy("far")
     assert steps * np.log(2) > np.log(np.finfo(float).max)
-    for estimator in (weighted_is_returns, weighted_pdis_returns, OverlapWeighted()):
+    for estimator in (weighted_is_returns, weighted_pdis_returns):
         assert np.all(np.isfinite(estimator(policy, log)))
     np.testing.assert_allclose(weighted_is_returns(policy, log), [2 * steps, 0.0], atol=1e-9)
 
 
 @pytest.mark.parametrize(
     "estimator",
-    [weighted_is_returns, weighted_pdis_returns, control_variate_returns, ClippedRatios(1.2),
-     OverlapWeighted(), lambda p, log, d: dr_returns(p, log, d, jnp.ones((*log.mask.shape, 2)))],
+    [weighted_is_returns, weighted_pdis_returns, control_variate_returns,
+     lambda p, log, d: dr_returns(p, log, d, jnp.ones((*log.mask.shape, 2)))],
 )  # fmt: skip
 def test_estimators_have_finite_gradients_beside_spare_rows(estimator: Any) -> None:
     _, log, _ = _enumerated(SmallMDP(0))
@@ -358,20 +304,3 @@ def test_estimators_have_finite_gradients_beside_spare_rows(estimator: Any) -> N
     for table in (TARGET, BEHAVIOR):
         gradient = np.asarray(jax.grad(total)(jnp.log(table)))
         assert np.all(np.isfinite(gradient))
-
-
-def test_an_estimator_with_settings_is_a_setting() -> None:
-    rng = np.random.default_rng(0)
-    log = EpisodeLog.from_arrays(rng.integers(0, 2, 40), rng.normal(size=40), np.full(40, 0.5))
-    policy = SoftmaxPolicy.from_probs([0.7, 0.3])
-    plain, clipped = (
-        forecast_performance(policy, log, ForecastSettings(5, estimator=one))
-        for one in (pdis_returns, ClippedRatios(1e9))
-    )
-    assert clipped.lower == pytest.approx(plain.lower, abs=1e-12)
-
-
-@pytest.mark.parametrize("make", [lambda: ClippedRatios(0.0), lambda: OverlapWeighted(0.0)])
-def test_estimator_settings_out_of_range(make: Any) -> None:
-    with pytest.raises(SettingsError, match="above 0"):
-        make()

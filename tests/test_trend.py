@@ -98,64 +98,6 @@ def test_spare_rows_change_nothing() -> None:
     assert float(padded.variance) == pytest.approx(float(plain.variance), rel=1e-12)
 
 
-WEIGHTS = 3.0 * 2.0 ** (-(120 - TIMES) / 25)
-
-
-def _weighted(basis: Basis, weights: oracles.Vector, times: oracles.Vector = TIMES) -> TrendDesign:
-    return trend_design(basis, times, np.ones(times.size, bool), FUTURE, AXIS, weights)
-
-
-@pytest.mark.parametrize("basis", BASES)
-def test_weights_give_weighted_least_squares(basis: Basis) -> None:
-    fit = fit_trend(_weighted(basis, WEIGHTS), jnp.asarray(Y))
-    phi = np.asarray(basis.design_matrix(TIMES, AXIS))
-    root = np.sqrt(WEIGHTS)
-    solution = np.linalg.lstsq(root[:, None] * phi, root * Y, rcond=None)[0]
-    at = np.asarray(basis.design_matrix(FUTURE, AXIS)).mean(axis=0)
-    assert float(fit.point) == pytest.approx(at @ solution, rel=1e-9)
-    np.testing.assert_allclose(fit.residuals, Y - phi @ solution, atol=1e-10)
-    assert float(fit.design.forecast_weights @ Y) == pytest.approx(at @ solution, rel=1e-9)
-    np.testing.assert_allclose(trend_curve(fit, basis, AXIS, TIMES), phi @ solution, atol=1e-10)
-    covariance = sm.WLS(Y, phi, weights=WEIGHTS).fit(cov_type="HC0").cov_params()
-    assert float(fit.variance) == pytest.approx(at @ covariance @ at, rel=1e-8)
-
-
-def test_weights_of_0_and_1_are_a_window() -> None:
-    inside = TIMES > 60
-    basis = CosineBasis(1)
-    windowed = fit_trend(_weighted(basis, inside.astype(float)), jnp.asarray(Y))
-    alone = trend_design(basis, TIMES[inside], np.ones(inside.sum(), bool), FUTURE, AXIS)
-    fit = fit_trend(alone, jnp.asarray(Y[inside]))
-    assert float(windowed.point) == pytest.approx(float(fit.point), rel=1e-12)
-    assert float(windowed.variance) == pytest.approx(float(fit.variance), rel=1e-12)
-    np.testing.assert_array_equal(windowed.design.present, inside)
-    assert float(windowed.design.effective_episodes) == pytest.approx(inside.sum())
-    slope = jax.grad(lambda y: fit_trend(windowed.design, y).variance)(jnp.asarray(Y))
-    assert np.all(np.isfinite(slope))
-    assert np.all(np.asarray(slope)[~inside] == 0)
-
-
-def test_equal_weights_change_nothing_and_their_scale_does_not_matter() -> None:
-    plain = fit_trend(_design(CosineBasis(3)), jnp.asarray(Y))
-    for scale in (1e-30, 7.0):
-        fit = fit_trend(_weighted(CosineBasis(3), np.full(80, scale)), jnp.asarray(Y))
-        assert float(fit.point) == pytest.approx(float(plain.point), rel=1e-12)
-        assert float(fit.variance) == pytest.approx(float(plain.variance), rel=1e-12)
-    assert float(plain.design.effective_episodes) == 80
-    discounted = _weighted(ConstantBasis(), WEIGHTS).effective_episodes
-    assert float(discounted) == pytest.approx(WEIGHTS.sum() ** 2 / np.sum(WEIGHTS**2))
-
-
-@pytest.mark.parametrize("wrong", [np.nan, -1.0])
-def test_a_wrong_weight_leaves_no_forecast(wrong: float) -> None:
-    weights = np.where(np.arange(80) == 5, wrong, 1.0)
-    fit = fit_trend(_weighted(CosineBasis(1), weights), jnp.asarray(Y))
-    assert np.isnan(fit.point)
-    assert not bool(fit.design.conditioning > 0)
-    nothing = _weighted(CosineBasis(1), np.zeros(80))
-    assert not bool(nothing.conditioning > 0)
-
-
 def test_an_ill_conditioned_design_is_still_solved_well() -> None:
     """Data on a fifth of the axis: condition number near 1e4, squared in the normal equations."""
     times = np.arange(1.0, 101.0)

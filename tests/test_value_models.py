@@ -11,8 +11,7 @@ import pytest
 from jax import Array
 
 from tidegate import EpisodeLog, LinearValues, LogError, RecentMeans, SettingsError, ValueModel
-from tidegate.bootstrap import remembered
-from tidegate.value_models import reward_to_go
+from tidegate.value_models import remembered, reward_to_go
 
 Cells = np.ndarray[Any, Any]
 
@@ -101,6 +100,16 @@ def _cells(log: EpisodeLog, per_action: bool) -> Cells:
 def test_reward_to_go_is_the_loop(discount: float) -> None:
     log = _log(9, steps=5)
     np.testing.assert_allclose(reward_to_go(log, discount), _to_go(log, discount), atol=1e-12)
+
+
+def test_a_filter_runs_both_ways() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 50))
+    powers = np.tril(0.6 ** np.maximum(np.subtract.outer(np.arange(50), np.arange(50)), 0))
+    forward, backward = (
+        remembered(jnp.asarray(values), 0.6, reverse=reverse) for reverse in (False, True)
+    )
+    np.testing.assert_allclose(forward, values @ powers.T, atol=1e-12)
+    np.testing.assert_allclose(backward, values @ powers, atol=1e-12)
 
 
 @pytest.mark.parametrize("length", [1, 31, 32, 33, 2000])

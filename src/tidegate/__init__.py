@@ -1,7 +1,45 @@
 """Tidegate: from logged episodes to a safe decision in a world that drifts.
 
-The public names, by stage. They load on first use, so that `import tidegate` and the command's help
-do not wait for JAX.
+Read the files in this order, that of the data. Each imports only files above it.
+
+    errors        Exceptions a user understands.
+    arrays        Arrays and trees of them.
+    door          The one place where raw arrays and frames are checked.
+    episodes      The log of past episodes.
+    policies      Policies.
+    returns       What would this policy have earned in past episode i.
+    basis         Time features φ(i).
+    trend         Least squares of returns on the time basis, and the forecast it implies.
+    bootstrap     Wild bootstrap (Wu, 1986.
+    value_models  What a step is worth under the policy that logged it.
+    scales        Forecasts at every time scale: lines through the last T, T/2, T/4, … of the log.
+    verdicts      What the gate may say, as sentences with cause and remedy.
+    performance   Policy + log -> forecast of its mean return over the next `lookahead` episodes, with bounds.
+    action_table  One decision per episode and no state.
+    candidate     Candidate search.
+    records       A decision as a record: everything needed to defend it, and to reach it again.
+    paired        The paired test.
+    budget        How much of α each test of a sequence may use, so that the whole sequence errs with probability α.
+    safety        The safety test.
+    multiplicity  Several hypotheses, one error rate.
+    guardrails    Guardrails.
+    loop          One turn of SPIN: collect -> split -> search -> test -> deploy or keep. Pure.
+    drivers       Two ways to drive `spin_step`.
+    presets       Whole sets of settings under one name.
+    theory        Theorem 1 of the paper.
+    findings      What a check found.
+    trend_tests   Tests of a fitted trend that hold when the noise is neither normal nor of constant variance.
+    goodness      Does the trend fit.
+    support       Does the log show what the policy does.
+    diagnostics   Is the log fit for this policy.
+    backtesting   Had the gate been used in the past of this log.
+    planning      About how many more episodes until this candidate could pass, and which actions lack data.
+
+Folders are the edges. They may import the files above, and each only the folders before it.
+
+    simulators  reports  experiments  logs  workflows
+
+The public names load on first use, so that `import tidegate` and the command's help do not wait for JAX.
 """
 
 import importlib
@@ -28,15 +66,12 @@ _STAGES = {
         "save_policy",
     ),
     "returns": (
-        "ClippedRatios",
-        "OverlapWeighted",
         "control_variate_returns",
         "dr_returns",
         "effective_sample_size",
         "episode_ratios",
         "is_returns",
         "observed_returns",
-        "overlap_weights",
         "pdis_returns",
         "weighted_is_returns",
         "weighted_pdis_returns",
@@ -45,33 +80,15 @@ _STAGES = {
     "basis": ("ConstantBasis", "CosineBasis", "FourierBasis", "PeriodicBasis", "PolynomialBasis"),
     "bootstrap": (
         "ConfidenceInterval",
-        "DependentWild",
         "Mammen",
         "Rademacher",
         "Side",
         "Webb",
-        "dependent_wild",
         "percentile_interval",
         "percentile_t_interval",
     ),
-    "dependence": (
-        "dependent_interval",
-        "long_run_ratio",
-        "long_run_t_interval",
-        "multiplier_memory",
-        "residual_memory",
-    ),
-    "periods": ("estimate_period",),
     "scales": ("Scales",),
     "performance": ("Forecast", "ForecastSettings", "forecast_performance"),
-    "trend_models": (
-        "PastErrors",
-        "TrendChoice",
-        "TrendModel",
-        "past_errors",
-        "select_trend",
-        "standard_models",
-    ),
     "candidate": ("Objective", "SearchSettings", "search_candidate"),
     "verdicts": ("Reason", "Verdict"),
     "records": ("Advantage", "Decision", "Scale"),
@@ -126,12 +143,10 @@ if TYPE_CHECKING:
     from .basis import PeriodicBasis as PeriodicBasis
     from .basis import PolynomialBasis as PolynomialBasis
     from .bootstrap import ConfidenceInterval as ConfidenceInterval
-    from .bootstrap import DependentWild as DependentWild
     from .bootstrap import Mammen as Mammen
     from .bootstrap import Rademacher as Rademacher
     from .bootstrap import Side as Side
     from .bootstrap import Webb as Webb
-    from .bootstrap import dependent_wild as dependent_wild
     from .bootstrap import percentile_interval as percentile_interval
     from .bootstrap import percentile_t_interval as percentile_t_interval
     from .budget import EvenSpending as EvenSpending
@@ -146,11 +161,6 @@ if TYPE_CHECKING:
     from .candidate import Objective as Objective
     from .candidate import SearchSettings as SearchSettings
     from .candidate import search_candidate as search_candidate
-    from .dependence import dependent_interval as dependent_interval
-    from .dependence import long_run_ratio as long_run_ratio
-    from .dependence import long_run_t_interval as long_run_t_interval
-    from .dependence import multiplier_memory as multiplier_memory
-    from .dependence import residual_memory as residual_memory
     from .diagnostics import LogCheck as LogCheck
     from .diagnostics import check_log as check_log
     from .door import Propensity as Propensity
@@ -183,7 +193,6 @@ if TYPE_CHECKING:
     from .performance import Forecast as Forecast
     from .performance import ForecastSettings as ForecastSettings
     from .performance import forecast_performance as forecast_performance
-    from .periods import estimate_period as estimate_period
     from .planning import ActionNeed as ActionNeed
     from .planning import Plan as Plan
     from .planning import plan as plan
@@ -204,15 +213,12 @@ if TYPE_CHECKING:
     from .records import Advantage as Advantage
     from .records import Decision as Decision
     from .records import Scale as Scale
-    from .returns import ClippedRatios as ClippedRatios
-    from .returns import OverlapWeighted as OverlapWeighted
     from .returns import control_variate_returns as control_variate_returns
     from .returns import dr_returns as dr_returns
     from .returns import effective_sample_size as effective_sample_size
     from .returns import episode_ratios as episode_ratios
     from .returns import is_returns as is_returns
     from .returns import observed_returns as observed_returns
-    from .returns import overlap_weights as overlap_weights
     from .returns import pdis_returns as pdis_returns
     from .returns import weighted_is_returns as weighted_is_returns
     from .returns import weighted_pdis_returns as weighted_pdis_returns
@@ -221,12 +227,6 @@ if TYPE_CHECKING:
     from .support import ActionSupport as ActionSupport
     from .theory import lipschitz_bound as lipschitz_bound
     from .theory import lipschitz_constant as lipschitz_constant
-    from .trend_models import PastErrors as PastErrors
-    from .trend_models import TrendChoice as TrendChoice
-    from .trend_models import TrendModel as TrendModel
-    from .trend_models import past_errors as past_errors
-    from .trend_models import select_trend as select_trend
-    from .trend_models import standard_models as standard_models
     from .value_models import LinearValues as LinearValues
     from .value_models import RecentMeans as RecentMeans
     from .value_models import ValueModel as ValueModel

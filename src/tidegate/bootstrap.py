@@ -5,12 +5,10 @@ No draw is ever refitted. In the coordinates of `trend.py`, one row of multiplie
     variance*            = Σ a²ξ²σ² − 2 qᵀc + cᵀMc              q = Qᵀ(a²ξσ),  M = Qᵀdiag(a²)Q
 so all draws together are one product of the multipliers (B × n) with an n × 2d matrix. Multipliers
 are made from the key block by block, so memory grows with n and never with B·n.
-A weighted fit is the plain one of √ω·Y on √ω·Φ: there ξ stands for √ω·ξ, and a for a/√ω.
 """
 
 import abc
 import enum
-import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -27,8 +25,6 @@ from .trend import TrendFit
 
 BLOCK = 2048  # episodes per block; measured best of 256 to 2048 on two cores
 MAX_EXACT = 14
-CHUNK = 32  # episodes that a filter treats as one product
-REACH = 512  # how far back before its block a dependent multiplier remembers
 MAX_HELD = 2**22  # multipliers that a search keeps in memory rather than makes anew
 
 
@@ -106,99 +102,6 @@ class Webb(KeyedMultipliers):
         points = jnp.sqrt(jnp.array([0.5, 1.0, 1.5]))
         points = jnp.concatenate([-points, points])
         return points[self._words(index, BLOCK)[:, :width] % 6]
-
-
-class DependentWild(KeyedMultipliers):
-    """Multipliers that remember, for residuals with memory (Shao, 2010; Friedrich et al., 2020).
-
-    σᵢ = memory · σᵢ₋₁ + √(1 − memory²) · εᵢ with random signs ε, those of `Rademacher` for the same
-    key; memory 0 is `Rademacher`. Episodes are rows, in time order. The variance is exactly 1 and the
-    correlation of multipliers j rows apart is memoryʲ; across the border of a block it is too small
-    by at most memory^REACH, since a block starts its recursion REACH signs before its first episode.
-
-    Goes with `percentile_interval`: the variance of percentile-t knows nothing of dependence. The
-    bootstrap sees an autocovariance γⱼ as γⱼ · memoryʲ, so the multipliers must remember longer than
-    the noise, and even then the interval is too short: `dependent_interval` sees to both.
-    """
-
-    memory: float | Float[ArrayLike, ""] = 0.0
-
-    def __check_init__(self) -> None:
-        if isinstance(self.memory, int | float):
-            _check_memory(self.memory)
-
-    def block(self, index: Any, width: int) -> Float[Array, "b w"]:
-        signs = jnp.concatenate(self._signs(index, width), axis=1)
-        return remembered(self._loads(width, signs.dtype) * signs, self.memory)[:, REACH:]
-
-    def sums(
-        self, index: Any, rows: Float[Array, "m w"], *, squared: bool = False
-    ) -> Float[Array, "b m"]:
-        """The recursion, turned round, runs over the few rows: the draws stay plain signs.
-
-        So a vmap over memories shares the signs, and all draws are still one matrix product.
-        """
-        if squared:
-            return super().sums(index, rows, squared=True)
-        width = rows.shape[1]
-        ahead = remembered(jnp.pad(rows, ((0, 0), (REACH, 0))), self.memory, reverse=True)
-        ahead = (ahead * self._loads(width, rows.dtype)).T
-        earlier, own = (signs.astype(rows.dtype) for signs in self._signs(index, width))
-        return earlier @ ahead[:REACH] + own @ ahead[REACH:]  # side by side they would be copied
-
-    def _signs(self, index: Any, width: int) -> tuple[Float[Array, "b reach"], Float[Array, "b w"]]:
-        """The REACH signs before a block, and its own."""
-        signs = Rademacher(self.key, self.draws)
-        before = jnp.asarray(index).astype(jnp.uint32) - 1  # the first block's wraps round
-        return signs.block(before, BLOCK)[:, -REACH:], signs.block(index, width)
-
-    def _loads(self, width: int, dtype: Any) -> Float[Array, " reach+w"]:
-        """What a sign adds: the first is the whole of its multiplier, so that all variances are 1."""
-        memory = jnp.asarray(self.memory, dtype)
-        return jnp.full(REACH + width, jnp.sqrt(1 - memory**2)).at[0].set(1)
-
-
-@functools.cache
-def dependent_wild(memory: float) -> type[DependentWild]:
-    """`DependentWild` with its memory set, for `ForecastSettings.multipliers`."""
-    _check_memory(memory)
-    chosen = float(memory)
-
-    class Remembering(DependentWild):
-        memory: float = chosen
-
-    Remembering.__name__ = f"DependentWild(memory={chosen!r})"
-    return Remembering
-
-
-def _check_memory(memory: float) -> None:
-    if not 0 <= memory < 1:
-        raise SettingsError(f"memory is {memory}", expected="a number from 0 to below 1")
-
-
-@full_products
-def remembered(
-    values: Float[Array, "*m n"], memory: Any, *, reverse: bool = False
-) -> Float[Array, "*m n"]:
-    """yᵢ = xᵢ + memory · yᵢ₋₁ along the last axis; reversed, yᵢ = xᵢ + memory · yᵢ₊₁.
-
-    Chunk by chunk as a product with the powers of the memory, then the same for the chunks' ends: no
-    loop over the episodes, on any device.
-    """
-    if reverse:
-        return remembered(values[..., ::-1], memory)[..., ::-1]
-    n, memory = values.shape[-1], jnp.asarray(memory, values.dtype)
-    width = min(n, CHUNK)
-    count = -(-n // width)
-    spare = [(0, 0)] * (values.ndim - 1) + [(0, count * width - n)]
-    chunks = jnp.pad(values, spare).reshape(*values.shape[:-1], count, width)
-    back = jnp.arange(width) - jnp.arange(width)[:, None]
-    sums = chunks @ jnp.where(back >= 0, memory ** jnp.maximum(back, 0), 0.0)
-    if n > width:
-        ends = remembered(sums[..., :-1, -1], memory**width)
-        carried = ends[..., None] * memory ** jnp.arange(1, width + 1)
-        sums = sums.at[..., 1:, :].add(carried)
-    return sums.reshape(*values.shape[:-1], count * width)[..., :n]
 
 
 class GivenMultipliers(Multipliers):
@@ -305,7 +208,7 @@ def pseudo_statistics(
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
     """forecast* − forecast and variance* for every draw."""
     q, d = fit.design.orthonormal, fit.design.horizon.size
-    residuals = fit.design.scaled(fit.residuals)
+    residuals = fit.residuals
     squared_weights = (fit.design.horizon @ q) ** 2
 
     def rows(q: Array, residuals: Array, squared_weights: Array) -> Array:

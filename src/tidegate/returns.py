@@ -7,15 +7,13 @@ of steps neither under- nor overflows on the way.
 from collections.abc import Callable
 from typing import TypeAlias
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from .arrays import ArrayLike
 from .episodes import EpisodeLog
-from .errors import LogError, PolicyError, SettingsError
+from .errors import LogError, PolicyError
 from .policies import DiscretePolicy, Policy
 
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]
@@ -139,91 +137,6 @@ def control_variate_returns(
     varies = spread > count * float(np.finfo(spread.dtype).eps)
     slope = jnp.sum(centred * returns) / jnp.where(varies, spread, jnp.inf)
     return returns - jnp.where(log.present, slope * (ratios - 1), 0.0)
-
-
-class ClippedRatios(eqx.Module):
-    """Σ_t γᵗ min(ρ_{0:t}, limit) rₜ: PDIS with truncated ratios (Ionides, 2008).
-
-    Clipping only lowers the value of a policy whose rewards are all ≥ 0: on the safe side for a
-    candidate, on the wrong side for the policy it must beat, and on the wrong side for a candidate
-    with negative rewards. In general |bias| ≤ max|r| · Σ_t γᵗ E(ρ_{0:t} − limit)₊.
-    """
-
-    limit: float = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if not self.limit > 0:
-            raise SettingsError(f"limit is {self.limit}", expected="a ratio above 0, such as 10")
-
-    def __call__(
-        self, policy: Policy, log: EpisodeLog, discount: float = 1.0
-    ) -> Float[Array, " n"]:
-        return observed_sum(
-            log, jnp.exp(self._clipped(policy, log) + _log_discounts(log, discount))
-        )
-
-    def bias_bound(
-        self,
-        policy: Policy,
-        log: EpisodeLog,
-        discount: float = 1.0,
-        max_reward: float | None = None,
-    ) -> Float[Array, ""]:
-        """The bound above, estimated; `max_reward` bounds |r|, by default the largest in the log."""
-        largest = jnp.max(jnp.abs(log.rewards), where=log.mask, initial=0.0)
-        lost = jnp.sum(self.lost_weights(policy, log, discount)) / jnp.sum(log.present)
-        return jnp.maximum(lost, 0.0) * (largest if max_reward is None else max_reward)
-
-    def lost_weights(
-        self, policy: Policy, log: EpisodeLog, discount: float = 1.0
-    ) -> Float[Array, " n"]:
-        """Σ_t γᵗ (1 − min(ρ_{0:t}, limit)), whose expectation is Σ_t γᵗ E(ρ_{0:t} − limit)₊.
-
-        Since E ρ = 1, what clipping loses is seen in what is left. That has bounded terms: the mean of
-        (ρ − limit)₊ itself is blind to the large ratios that the log happens not to hold.
-        """
-        left = jnp.exp(self._clipped(policy, log))
-        reached = jnp.any(log.mask, axis=0)
-        weights = jnp.where(reached, jnp.exp(_log_discounts(log, discount)), 0.0)
-        return jnp.where(log.present, jnp.sum(weights * (1 - left), axis=1), 0.0)
-
-    def _clipped(self, policy: Policy, log: EpisodeLog) -> Float[Array, "n t"]:
-        running = jnp.cumsum(log_ratios(policy, log), axis=1)
-        return jnp.minimum(running, jnp.log(jnp.asarray(self.limit)))
-
-
-def overlap_weights(policy: Policy, log: EpisodeLog, strength: float = 1.0) -> Float[Array, " n"]:
-    """1/(1 + strength · ρ²/ESS): near 1 for an episode that the log has many of, near 0 for an outlier."""
-    return jnp.where(log.present, jnp.exp(_log_overlap(policy, log, strength)), 0.0)
-
-
-def _log_overlap(policy: Policy, log: EpisodeLog, strength: float) -> Float[Array, " n"]:
-    logs = jnp.sum(log_ratios(policy, log), axis=1)
-    peak = jnp.max(logs, where=log.present, initial=-jnp.inf)
-    worth = effective_sample_size(jnp.where(log.present, jnp.exp(logs - peak), 0.0))
-    return -jax.nn.softplus(2 * logs + jnp.log(strength) - jnp.log(worth))
-
-
-class OverlapWeighted(eqx.Module):
-    """Self-normalised IS returns in which `overlap_weights` h shrink the episodes with extreme ratios.
-
-    **It estimates something else**: E_π[h G]/E_π[h], the return over those of the target's episodes that
-    resemble the log. A bound on it is no bound on the target's value, in either direction; only as h → 1
-    (bounded ratios, n → ∞) do the two meet. Use it to look and to search, never in a safety test.
-    """
-
-    strength: float = eqx.field(static=True, default=1.0)
-
-    def __check_init__(self) -> None:
-        if not self.strength > 0:
-            raise SettingsError(f"strength is {self.strength}", expected="a number above 0")
-
-    def __call__(
-        self, policy: Policy, log: EpisodeLog, discount: float = 1.0
-    ) -> Float[Array, " n"]:
-        logs = jnp.sum(log_ratios(policy, log), axis=1)
-        shares = _shares((logs + _log_overlap(policy, log, self.strength))[:, None], log)
-        return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
 
 
 def observed_returns(log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:

@@ -5,8 +5,6 @@ its returns (`fit_trend`). The design is held in orthonormal coordinates Q (Φ =
     point forecast  aᵀY            with a = Q u, u = R⁻ᵀ · mean φ(τ)
     residuals       ξ = Y − QQᵀY
     variance        Σ aᵢ² ξᵢ²      = the mean over the δ×δ matrix of the paper's Algorithm 1.
-With weights ω (a window, or old episodes discounted) the same holds of √ω·Y on √ω·Φ = QR, where
-    a = √ω · Qu and ξ = Y − QQᵀ(√ω·Y)/√ω, both on the scale of the returns.
 """
 
 from typing import Any
@@ -29,22 +27,11 @@ class TrendDesign(eqx.Module):
     present: Bool[Array, " n"]
     num_columns: Array
     conditioning: Float[Array, ""]
-    root_weights: Float[Array, " n"] | None = None  # √ω, at most 1; None: all episodes count alike
 
     @property
     def forecast_weights(self) -> Float[Array, " n"]:
         """a: the forecast is Σ aᵢ Yᵢ."""
-        return self.scaled(self.horizon @ self.orthonormal)
-
-    @property
-    def effective_episodes(self) -> Float[Array, ""]:
-        """(Σω)²/Σω²: how many episodes of equal weight would tell as much (Kish, 1965)."""
-        weights = self.scaled(self.scaled(self.present.astype(self.horizon.dtype)))
-        return jnp.sum(weights) ** 2 / jnp.sum(weights**2)
-
-    def scaled(self, values: Float[Array, "*m n"]) -> Float[Array, "*m n"]:
-        """√ω · values: what least squares without weights would be given."""
-        return values if self.root_weights is None else self.root_weights * values
+        return self.horizon @ self.orthonormal
 
 
 class TrendFit(eqx.Module):
@@ -65,21 +52,10 @@ def trend_design(
     present: Any,
     forecast_times: Any,
     axis: TimeAxis,
-    weights: Any = None,
 ) -> TrendDesign:
-    """Orthonormalise the design matrix (Cholesky QR, twice: Yamamoto et al., 2015).
-
-    `weights` are how much each episode's squared residual counts, on any scale: 0 leaves the episode
-    out as if it were not present. A negative or undefined weight makes the whole design undefined.
-    """
+    """Orthonormalise the design matrix (Cholesky QR, twice: Yamamoto et al., 2015)."""
     present = jnp.asarray(present)
     features = jnp.where(present, basis.design_matrix(times, axis).T, 0.0)
-    root_weights = None
-    if weights is not None:
-        counted = jnp.where(present, jnp.asarray(weights, features.dtype), 0.0)
-        root_weights = jnp.sqrt(counted / jnp.max(counted))
-        present = present & (root_weights != 0)
-        features = root_weights * features
     unused = jnp.diag((~basis.active()).astype(features.dtype))
     once, first_factor = _orthonormalise(features, unused)
     twice, correction = _orthonormalise(once, unused)
@@ -93,7 +69,6 @@ def trend_design(
         present=present,
         num_columns=jnp.sum(basis.active()),
         conditioning=jnp.min(pivots) / jnp.max(pivots),
-        root_weights=root_weights,
     )
 
 
@@ -101,11 +76,8 @@ def trend_design(
 def fit_trend(design: TrendDesign, returns: Float[Array, " n"]) -> TrendFit:
     """Least squares of the returns on the design."""
     present = jnp.where(design.present, returns, 0.0)
-    coordinates = design.orthonormal @ design.scaled(present)
-    residuals = design.scaled(present) - coordinates @ design.orthonormal
-    if design.root_weights is not None:
-        residuals = residuals / jnp.where(design.present, design.root_weights, 1.0)
-    residuals = jnp.where(design.present, residuals, 0.0)
+    coordinates = design.orthonormal @ present
+    residuals = jnp.where(design.present, present - coordinates @ design.orthonormal, 0.0)
     weights = design.forecast_weights
     return TrendFit(
         design=design,

@@ -16,9 +16,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .arrays import full_products, map_leaves
-from .bootstrap import remembered
 from .episodes import EpisodeLog, grow
 from .errors import LogError, SettingsError
+
+CHUNK = 32  # rows that a filter treats as one product
 
 
 class ValueModel(eqx.Module):
@@ -116,6 +117,31 @@ class RecentMeans(ValueModel):
         all_weight = jnp.sum(weight, axis=-2, keepdims=True)
         overall = jnp.sum(total, axis=-2, keepdims=True) / jnp.where(all_weight > 0, all_weight, 1)
         return jnp.asarray((total + self.shrinkage * overall) / (weight + self.shrinkage))
+
+
+@full_products
+def remembered(
+    values: Float[Array, "*m n"], memory: Any, *, reverse: bool = False
+) -> Float[Array, "*m n"]:
+    """yᵢ = xᵢ + memory · yᵢ₋₁ along the last axis; reversed, yᵢ = xᵢ + memory · yᵢ₊₁.
+
+    Chunk by chunk as a product with the powers of the memory, then the same for the chunks' ends: no
+    loop over the episodes, on any device.
+    """
+    if reverse:
+        return remembered(values[..., ::-1], memory)[..., ::-1]
+    n, memory = values.shape[-1], jnp.asarray(memory, values.dtype)
+    width = min(n, CHUNK)
+    count = -(-n // width)
+    spare = [(0, 0)] * (values.ndim - 1) + [(0, count * width - n)]
+    chunks = jnp.pad(values, spare).reshape(*values.shape[:-1], count, width)
+    back = jnp.arange(width) - jnp.arange(width)[:, None]
+    sums = chunks @ jnp.where(back >= 0, memory ** jnp.maximum(back, 0), 0.0)
+    if n > width:
+        ends = remembered(sums[..., :-1, -1], memory**width)
+        carried = ends[..., None] * memory ** jnp.arange(1, width + 1)
+        sums = sums.at[..., 1:, :].add(carried)
+    return sums.reshape(*values.shape[:-1], count * width)[..., :n]
 
 
 def reward_to_go(log: EpisodeLog, discount: float) -> Float[Array, "n t"]:
