@@ -40,9 +40,8 @@ def seconds(function: Callable[[], Any], repeats: int) -> float:
 def interval(times: Any, returns: Any, key: Any) -> Any:
     """Design, fit, draws and bounds: the whole of Algorithms 1 and 2, signs included."""
     last = times.shape[0]
-    axis = TimeAxis(0.0, float(last + LOOKAHEAD))
-    future = last + jnp.arange(1.0, LOOKAHEAD + 1)
-    design = trend_design(CosineBasis(ORDER), times, jnp.ones(last, bool), future, axis)
+    axis = TimeAxis(0.0, float(last), LOOKAHEAD)
+    design = trend_design(CosineBasis(ORDER), times, jnp.ones(last, bool), axis)
     return percentile_t_interval(fit_trend(design, returns), Rademacher(key, DRAWS), 0.05)
 
 
@@ -81,7 +80,7 @@ def sample(count: int) -> tuple[Any, Any]:
 
 def small() -> None:
     times, returns = sample(EPISODES)
-    basis, axis = CosineBasis(ORDER), TimeAxis(0.0, float(EPISODES + LOOKAHEAD))
+    basis, axis = CosineBasis(ORDER), TimeAxis(0.0, float(EPISODES), LOOKAHEAD)
     phi = np.asarray(basis.design_matrix(times, axis))
     varphi = np.asarray(basis.design_matrix(EPISODES + np.arange(1.0, LOOKAHEAD + 1), axis))
     rng = np.random.default_rng(1)

@@ -42,9 +42,9 @@ def _fit(n: int, basis: Basis, seed: int = 0) -> tuple[TrendFit, oracles.Matrix,
     rng = np.random.default_rng(seed)
     times = np.arange(1.0, n + 1)
     future = np.arange(n + 1.0, n + 6)
-    axis = TimeAxis(0.0, n + 5.0)
+    axis = TimeAxis(0.0, float(n), 5)
     y = np.cos(times / n * 3) + rng.exponential(size=n) * times / n
-    fit = fit_trend(trend_design(basis, times, np.ones(n, bool), future, axis), jnp.asarray(y))
+    fit = fit_trend(trend_design(basis, times, np.ones(n, bool), axis), jnp.asarray(y))
     phi = np.asarray(basis.design_matrix(times, axis))
     return fit, phi, np.asarray(basis.design_matrix(future, axis))
 

@@ -36,9 +36,9 @@ from tidegate import (
     safety_test,
     since,
 )
+from tidegate.basis import TimeAxis
 from tidegate.episodes import grow
 from tidegate.findings import summarise
-from tidegate.performance import log_axis
 from tidegate.workflows.budgets import (
     EXHAUSTED,
     BudgetPlan,
@@ -237,7 +237,7 @@ def test_fresh_episodes_are_a_log_of_their_own() -> None:
     cut = log.take(np.arange(120, 300))
     assert {part.log.digest() for part in parts} == {cut.digest()}
     assert parts[1].span is not None
-    axes = [log_axis(FORECAST, span) for span in (parts[1].span, cut.span)]
+    axes = [TimeAxis.over(span, FORECAST.lookahead) for span in (parts[1].span, cut.span)]
     assert float(axes[0].origin) == float(axes[1].origin) == 120
 
 

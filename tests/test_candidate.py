@@ -35,10 +35,11 @@ from tidegate import (
     search_candidate,
 )
 from tidegate.action_table import is_tabular
+from tidegate.basis import TimeAxis
 from tidegate.bootstrap import KeyedMultipliers
 from tidegate.candidate import mean_entropy, natural_gradient, search_objective, tabular_objective
 from tidegate.episodes import grow
-from tidegate.performance import design_for, log_axis, policy_trend
+from tidegate.performance import design_for, policy_trend
 from tidegate.policies import ParametricPolicy
 
 from .oracles import finite_difference, one_step_frame
@@ -87,7 +88,7 @@ def test_gradient_through_the_sort(
     policy: ParametricPolicy, log: EpisodeLog, objective: Objective
 ) -> None:
     settings = SearchSettings(objective=objective, entropy_weight=0.3)
-    design = design_for(FORECAST, log, log_axis(FORECAST, log.span))
+    design = design_for(FORECAST, log, TimeAxis.over(log.span, FORECAST.lookahead))
     signs = Rademacher(jax.random.key(0), 200)
     policy = jax.tree.map(jnp.asarray, policy)
     flat, unravel = ravel_pytree(policy)
@@ -108,7 +109,7 @@ def test_the_action_table_is_the_same_objective(objective: Objective, in_returns
     settings = SearchSettings(
         objective=objective, entropy_weight=0.3, entropy_in_returns=in_returns
     )
-    design = design_for(FORECAST, padded, log_axis(FORECAST, log.span))
+    design = design_for(FORECAST, padded, TimeAxis.over(log.span, FORECAST.lookahead))
     signs = Webb(jax.random.key(0), 200)
     policy = jax.tree.map(jnp.asarray, policy)
     assert is_tabular(policy, log, FORECAST)
@@ -146,7 +147,7 @@ def test_objective_is_the_interval_plus_entropy(
 ) -> None:
     policy, log = CASES[1]
     settings = SearchSettings(objective=objective, entropy_weight=0.7, alpha=0.05)
-    design = design_for(FORECAST, log, log_axis(FORECAST, log.span))
+    design = design_for(FORECAST, log, TimeAxis.over(log.span, FORECAST.lookahead))
     signs = kind(jax.random.key(3), 199)
     value = search_objective(policy, settings, FORECAST, log, design, signs)
     bound = interval(policy_trend(FORECAST, policy, log, design), signs, 0.05, Side.LOWER).lower
@@ -158,7 +159,7 @@ def test_entropy_in_returns_is_a_reward_that_is_not_differentiated() -> None:
     """One step, point forecast: ∇ Σ aᵢ wᵢ (rᵢ − λ log π(aᵢ)) with the logarithm held fixed."""
     policy, log = CASES[0]
     settings = SearchSettings(objective=Objective.MEAN, entropy_weight=0.5, entropy_in_returns=True)
-    design = design_for(FORECAST, log, log_axis(FORECAST, log.span))
+    design = design_for(FORECAST, log, TimeAxis.over(log.span, FORECAST.lookahead))
     signs = Rademacher(jax.random.key(0), 20)
     gradient = jax.grad(search_objective)(
         jax.tree.map(jnp.asarray, policy), settings, FORECAST, log, design, signs

@@ -48,10 +48,10 @@ Indices = npt.NDArray[np.integer]
 
 def _fit(n: int, order: int) -> tuple[TrendFit, oracles.Matrix, oracles.Matrix]:
     """Growing, skewed noise around a trend; with it the design matrices of past and future."""
-    basis, axis = CosineBasis(order), TimeAxis(0.0, n + 4.0)
+    basis, axis = CosineBasis(order), TimeAxis(0.0, float(n), 4)
     times, future = np.arange(1.0, n + 1), np.arange(n + 1.0, n + 5)
     y = np.cos(times / n * 3) + np.random.default_rng(0).exponential(size=n) * times / n
-    fit = fit_trend(trend_design(basis, times, np.ones(n, bool), future, axis), jnp.asarray(y))
+    fit = fit_trend(trend_design(basis, times, np.ones(n, bool), axis), jnp.asarray(y))
     phi, varphi = (np.asarray(basis.design_matrix(t, axis)) for t in (times, future))
     return fit, phi, varphi
 
@@ -217,11 +217,11 @@ def test_same_seed_same_rows_whatever_the_callers_precision() -> None:
 
 def test_a_row_counts_the_intervals_of_its_method() -> None:
     """Plain t, which resamples nothing, over the same logs; the true trend in NumPy."""
-    times, future, axis = np.arange(1.0, 201), np.arange(201.0, 206), TimeAxis(0.0, 205.0)
+    times, future, axis = np.arange(1.0, 201), np.arange(201.0, 206), TimeAxis(0.0, 200.0, 5)
     past, ahead = (
         np.cos(np.pi * np.outer(t / 205, range(4))) @ [1, -0.7, 0.4, 0.2] for t in (times, future)
     )
-    design = trend_design(CosineBasis(1), times, np.ones(200, bool), future, axis)
+    design = trend_design(CosineBasis(1), times, np.ones(200, bool), axis)
 
     def plain(key: jax.Array) -> ConfidenceInterval:
         noise = draw_noise(UNDERFIT.noise, jax.random.split(key)[0], 200)

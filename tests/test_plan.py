@@ -23,8 +23,8 @@ from tidegate import (
     plan,
     safety_test,
 )
-from tidegate.basis import Basis
-from tidegate.performance import design_for, log_axis
+from tidegate.basis import Basis, TimeAxis
+from tidegate.performance import design_for
 from tidegate.planning import GROWTH, _shrinkage
 from tidegate.presets import multiscale_forecast
 from tidegate.records import Advantage
@@ -48,9 +48,11 @@ def test_extrapolated_weights_are_those_of_a_longer_log(basis: Basis) -> None:
     squares = []
     for rows in (400, round(400 * GROWTH[at])):
         log = _log(rows)
-        weights = design_for(settings, log, log_axis(settings, log.span)).forecast_weights
+        weights = design_for(
+            settings, log, TimeAxis.over(log.span, settings.lookahead)
+        ).forecast_weights
         squares.append(float(np.sum(np.asarray(weights) ** 2)))
-    shrinkage = _shrinkage(settings, log_axis(settings, _log(400).span), 399)
+    shrinkage = _shrinkage(settings, TimeAxis.over(_log(400).span, settings.lookahead), 399)
     assert shrinkage[at] == pytest.approx(np.sqrt(squares[1] / squares[0]), rel=0.02)
 
 
@@ -71,7 +73,7 @@ def test_the_number_gives_even_odds_when_the_estimates_are_true() -> None:
     plans = [plan(GOOD, SAFE, _log(gap=gap, seed=seed), SETTINGS) for seed in range(10)]
     truth = gap * (candidate_share - 1 / 3)
     widths = np.mean([one.half_widths for one in plans if one.half_widths is not None])
-    shrinkage = _shrinkage(SETTINGS, log_axis(SETTINGS, _log().span), 399)
+    shrinkage = _shrinkage(SETTINGS, TimeAxis.over(_log().span, SETTINGS.lookahead), 399)
     enough = round(400 * float(np.interp(-truth / widths, -shrinkage, GROWTH)))
     passes = [
         safety_test(

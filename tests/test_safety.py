@@ -63,7 +63,7 @@ def test_a_clearly_better_policy_is_deployed() -> None:
 def test_bounds_are_algorithm_2_at_half_alpha_each() -> None:
     log = _log(60)
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), SETTINGS, seed=4)
-    axis = TimeAxis(0.0, 70.0)
+    axis = TimeAxis(0.0, 60.0, 10)
     phi = np.asarray(SETTINGS.basis.design_matrix(np.arange(1.0, 61), axis))
     varphi = np.asarray(SETTINGS.basis.design_matrix(np.arange(61.0, 71), axis))
     signs = np.asarray(draw_multipliers(SETTINGS, log, 4).block(0, 60))

@@ -63,7 +63,7 @@ def _series(n: int = 120, seed: int = 0, spare: int = 0) -> tuple[Series, TimeAx
         np.r_[times, np.full(spare, times[-1] + 3)],
         present,
     )
-    return series, TimeAxis(times[0] - 1, times[-1] + LOOKAHEAD)
+    return series, TimeAxis(times[0] - 1, times[-1], LOOKAHEAD)
 
 
 def _line(times: Any, values: Any, at: float) -> tuple[float, Any, Any]:
@@ -80,7 +80,7 @@ def _slow_calibration(
     """Squared bias and squared swing, date by date."""
     keep = np.asarray(series.present)
     times, values = np.asarray(series.times)[keep], np.asarray(series.returns)[keep]
-    first, last = float(axis.origin), float(axis.horizon) - LOOKAHEAD
+    first, last = float(axis.origin), float(axis.last)
     reach = max(LOOKAHEAD, REACH * span)
     excess, realised, noises = [], [], []
     for age in range(1, origins + 1):
@@ -106,8 +106,8 @@ def _slow_calibration(
 def test_calibration_equals_a_loop_over_dates(spare: int) -> None:
     scales = Scales(origins=17)
     series, axis = _series(spare=spare)
-    spans = scales.spans(axis, LOOKAHEAD, 5)
-    found = calibrate(scales, series, spans, axis, LOOKAHEAD)
+    spans = scales.spans(axis, 5)
+    found = calibrate(scales, series, spans, axis)
     slow = [_slow_calibration(series, axis, float(s), 17, scales.smallest) for s in spans]
     assert [one is not None for one in slow] == np.asarray(found.tried).tolist()
     assert sum(one is not None for one in slow) >= 3
@@ -126,8 +126,8 @@ def test_the_bias_of_a_line_through_a_parabola_has_its_closed_form() -> None:
     """Through ½t² over the last h, a line errs by ½(x² + hx + h²/6) at x beyond its end."""
     times = np.arange(1.0, 2001.0)
     series = Series(jnp.asarray(0.5 * times**2), times, np.ones(2000, bool))
-    axis, span = TimeAxis(0.0, 2000.0 + LOOKAHEAD), 400.0
-    found = calibrate(Scales(), series, jnp.array([span]), axis, LOOKAHEAD)
+    axis, span = TimeAxis(0.0, 2000.0, LOOKAHEAD), 400.0
+    found = calibrate(Scales(), series, jnp.array([span]), axis)
     x = (np.arange(REACH * span) + 0.5) / span
     expected = np.mean(0.5 * span**2 * (x**2 + x + 1 / 6))
     np.testing.assert_allclose(float(found.bias[0]), expected, rtol=2e-2)
@@ -135,11 +135,11 @@ def test_the_bias_of_a_line_through_a_parabola_has_its_closed_form() -> None:
 
 def test_each_scale_forecasts_with_the_line_through_its_span() -> None:
     series, axis = _series(spare=4)
-    spans = Scales().spans(axis, LOOKAHEAD, 3)
-    designs = scale_designs(spans, series.times, series.present, axis, LOOKAHEAD)
+    spans = Scales().spans(axis, 3)
+    designs = scale_designs(spans, series.times, series.present, axis)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
     times, values = np.asarray(series.times), np.asarray(series.returns)
-    last = float(axis.horizon) - LOOKAHEAD
+    last = float(axis.last)
     for j, span in enumerate(np.asarray(spans)):
         inside = np.asarray(series.present) & (times > last - span)
         middle = last + (LOOKAHEAD + 1) / 2
@@ -211,9 +211,7 @@ def test_more_capacity_changes_nothing() -> None:
     series, axis = _series()
     padded, _ = _series(spare=40)
     signs = Rademacher(jax.random.key(0), 200)
-    first, second = (
-        forecast_scales(Scales(), one, one, axis, LOOKAHEAD, signs) for one in (series, padded)
-    )
+    first, second = (forecast_scales(Scales(), one, one, axis, signs) for one in (series, padded))
     best = int(first.choice.best)
     assert best == int(second.choice.best)
     np.testing.assert_allclose(first.fits.point[best], second.fits.point[best], rtol=1e-10)
@@ -282,7 +280,7 @@ def test_policies_that_did_the_same_lately_do_not_contradict(lately: float, agre
     log = _log()
     noise = np.random.default_rng(1).normal(size=300)
     difference = jnp.asarray(np.where(np.arange(300) < 260, 5 + noise, lately))
-    axis = TimeAxis(jnp.asarray(0.0), jnp.asarray(300.0 + LOOKAHEAD))
+    axis = TimeAxis(jnp.asarray(0.0), jnp.asarray(300.0), LOOKAHEAD)
     signs = Rademacher(jax.random.key(0), 100)
     test = jax.jit(
         lambda values: (
@@ -352,9 +350,7 @@ def test_another_past_changes_the_bias_that_is_believed_and_never_the_point() ->
         series.returns + 5 * jnp.sin(jnp.asarray(series.times) / 9), series.times, series.present
     )
     signs = Rademacher(jax.random.key(0), 100)
-    calm, rough = (
-        forecast_scales(Scales(), series, past, axis, LOOKAHEAD, signs) for past in (series, other)
-    )
+    calm, rough = (forecast_scales(Scales(), series, past, axis, signs) for past in (series, other))
     np.testing.assert_array_equal(calm.fits.point, rough.fits.point)
     assert np.all(np.asarray(rough.biases) > np.asarray(calm.biases))
 
@@ -402,7 +398,7 @@ def _verdicts(settings: ForecastSettings, period: float, logs: int) -> tuple[Any
         candidate = SoftmaxPolicy(jnp.where(jnp.arange(world.arms) == arm, 3.0, 0.0))
         log = world.collect(world.safe_policy, numbers, log_key)
         rows = np.arange(n)
-        axis = TimeAxis(numbers[0] - 1, numbers[-1] + settings.lookahead)
+        axis = TimeAxis(numbers[0] - 1, numbers[-1], settings.lookahead)
         parts = (log.take(rows[rows % 3 > 0]), log.take(rows[rows % 3 == 0]))
         outcome = compare_policies(
             settings,

@@ -19,7 +19,7 @@ Read the files in this order, that of the data. Each imports only files above it
     candidate     Candidate search.
     records       A decision as a record: everything needed to defend it, and to reach it again.
     paired        The paired test.
-    budget        How much of α each test of a sequence may use, so that the whole sequence errs with probability α.
+    budget        How much of α each test of a sequence may use.
     safety        The safety test.
     multiplicity  Several hypotheses, one error rate.
     guardrails    Guardrails.

@@ -253,13 +253,13 @@ def _at_dates(
 
     def at(time: Float[Array, ""]) -> _AtDate:
         training, held_out = _parts(settings, log, numbers <= time)
-        axis = TimeAxis(numbers[0] - 1, time + settings.lookahead)  # as log_axis has it
+        axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
         outcome = compare_policies(
             settings, *policies, held_out, axis, multipliers, training=training
         )
         fits = (outcome.candidate, outcome.safe)
         intervals = (outcome.candidate_interval, outcome.safe_interval)
-        after = (numbers > time) & (numbers <= time + settings.lookahead)
+        after = (numbers > time) & (numbers <= axis.end)
         following = jnp.sum(after)
         window = jnp.maximum(RECENT, following)
         noise = [_noise(fit, window) for fit in (*fits, _difference(outcome))]

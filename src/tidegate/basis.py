@@ -1,11 +1,11 @@
 """Time features φ(i): what shape the performance of a policy may take over the episodes.
 
-Times are mapped to x = (t − origin)/(horizon − origin), so that the last forecast episode lies at
-x = 1 and the solver never sees raw episode numbers.
+`TimeAxis` alone knows which episodes are forecast. It maps times to x = (t − origin)/(end − origin), so
+that the last forecast episode lies at x = 1 and the solver never sees raw episode numbers.
 """
 
 import abc
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -18,13 +18,39 @@ MAX_ORDER = 100  # columns are written out one by one; a trend of more waves is 
 
 
 class TimeAxis(eqx.Module):
-    """Where the log begins (one episode before the first) and where the forecast ends."""
+    """Past and future: from `origin`, one episode before the first, to `lookahead` after the `last`."""
 
     origin: Float[ArrayLike, ""] | float
-    horizon: Float[ArrayLike, ""] | float
+    last: Float[ArrayLike, ""] | float
+    lookahead: int = eqx.field(static=True)
+
+    @classmethod
+    def over(cls, span: tuple[float, float], lookahead: int) -> Self:
+        """The axis of a log with this first and last episode."""
+        first, last = span
+        return cls(jnp.asarray(first - 1), jnp.asarray(last), lookahead)
+
+    @property
+    def end(self) -> Any:
+        """The last forecast episode."""
+        return self.last + self.lookahead
+
+    @property
+    def length(self) -> Any:
+        """How much time the log spans."""
+        return self.last - self.origin
+
+    @property
+    def forecast_times(self) -> Float[Array, " lookahead"]:
+        """τ: the episodes whose mean return is forecast."""
+        return jnp.asarray(self.end) + jnp.arange(1 - self.lookahead, 1)
+
+    def recent(self, span: Any) -> "TimeAxis":
+        """The same future after the last `span` of the log alone."""
+        return TimeAxis(self.last - span, self.last, self.lookahead)
 
     def normalise(self, times: Any) -> Float[Array, " n"]:
-        return (jnp.asarray(times) - self.origin) / (self.horizon - self.origin)
+        return (jnp.asarray(times) - self.origin) / jnp.asarray(self.end - self.origin)
 
 
 class Basis(eqx.Module):

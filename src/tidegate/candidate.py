@@ -39,7 +39,6 @@ from .performance import (
     ForecastSettings,
     design_for,
     estimated_returns,
-    log_axis,
     series_of,
     training_values,
 )
@@ -258,7 +257,7 @@ def _search_design(
     if forecasting.scales is None:
         return design_for(forecasting, log, axis)
     series = series_of(log, estimated_returns(forecasting, policy, log, values))
-    _, fits, choice = leading_scale(forecasting.scales, series, axis, forecasting.lookahead)
+    _, fits, choice = leading_scale(forecasting.scales, series, axis)
     return map_leaves(lambda leaf: leaf[choice.best], fits.design)
 
 
@@ -325,7 +324,7 @@ def search_candidate(
         )
     settings = settings or SearchSettings()
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
-    axis = log_axis(forecasting, training.span or training.log.span)
+    axis = TimeAxis.over(training.span or training.log.span, forecasting.lookahead)
     found = eqx.filter_jit(continue_search)(
         settings,
         forecasting,

@@ -285,6 +285,6 @@ def _constant_test(
     if basis.size > 1:
         added = basis.design_matrix(numbers, axis).T
     present = jnp.ones(returns.shape, bool)
-    design = trend_design(ConstantBasis(), numbers, present, numbers[-1:], axis)
+    design = trend_design(ConstantBasis(), numbers, present, axis)
     flat = fit_trend(design, returns)
     return flat.point, score_test(design, flat.residuals, added, signs)

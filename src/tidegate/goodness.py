@@ -24,7 +24,6 @@ from .findings import Finding, Level, found, level_of, undetermined
 from .performance import (
     ForecastSettings,
     design_for,
-    log_axis,
     policy_trend,
     series_of,
     training_returns,
@@ -93,7 +92,7 @@ def fit_log(
 ) -> FittedLog:
     """Fit the trend of the policy's returns; without a policy, of the observed ones."""
     policy = BehaviorPolicy() if policy is None else policy
-    axis = log_axis(settings, span or log.span)
+    axis = TimeAxis.over(span or log.span, settings.lookahead)
     log = in_time_order(log)
     fit, weights = _fit(settings, policy, log, axis)
     return FittedLog(log, policy, settings, axis, fit, np.asarray(weights), _doubt(fit))
@@ -108,8 +107,7 @@ def fit_leading_scale(fitted: FittedLog) -> FittedLog:
     first = float(_leading_start(settings, series, axis))
     recent = fitted.log.take(np.flatnonzero(np.asarray(fitted.log.episode_numbers) > first))
     line = dataclasses.replace(settings, basis=LINE, paired=False, scales=None, value_model=None)
-    last = float(axis.horizon) - settings.lookahead
-    at_scale = fit_log(recent, line, fitted.policy, (first + 1, last))
+    at_scale = fit_log(recent, line, fitted.policy, (first + 1, float(axis.last)))
     return dataclasses.replace(at_scale, leading=True)
 
 
@@ -121,8 +119,8 @@ def _returns(settings: ForecastSettings, policy: Policy, log: EpisodeLog) -> Flo
 @eqx.filter_jit
 def _leading_start(settings: ForecastSettings, series: Series, axis: TimeAxis) -> Float[Array, ""]:
     """The time after which the leading scale begins; one program for all policies."""
-    spans, _, choice = leading_scale(settings.scales or Scales(), series, axis, settings.lookahead)
-    return jnp.asarray(axis.horizon) - settings.lookahead - spans[choice.best]
+    spans, _, choice = leading_scale(settings.scales or Scales(), series, axis)
+    return jnp.asarray(axis.recent(spans[choice.best]).origin)
 
 
 def in_time_order(log: EpisodeLog) -> EpisodeLog:

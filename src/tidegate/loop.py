@@ -181,9 +181,7 @@ def spin_step(
 
 def state_axis(settings: SpinSettings, state: SpinState) -> TimeAxis:
     """The time axis of the whole log, shared by search and test."""
-    return TimeAxis(
-        origin=state.first_episode - 1, horizon=state.last_episode + settings.forecast.lookahead
-    )
+    return TimeAxis(state.first_episode - 1, state.last_episode, settings.forecast.lookahead)
 
 
 def make_room(state: SpinState, needed_train: int, needed_held_out: int) -> SpinState:

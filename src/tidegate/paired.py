@@ -63,9 +63,7 @@ def paired_test(
         forecasts = _whole_log(settings, *held_out, axis, multipliers)
     else:
         series, past = series_of(*held_out), series_of(*training)
-        forecasts = forecast_scales(
-            settings.scales, series, past, axis, settings.lookahead, multipliers
-        )
+        forecasts = forecast_scales(settings.scales, series, past, axis, multipliers)
     points, choice = forecasts.fits.point, forecasts.choice
     p_values = jax.vmap(tail_probability)(
         (points + margin) / forecasts.errors, forecasts.draws, forecasts.freedom
@@ -105,6 +103,6 @@ def _whole_log(
     fits = jax.vmap(fit_trend, (0, None))(design, difference)
     only = jnp.ones(1, bool)
     choice = ScaleChoice(jnp.zeros((), int), only, only, jnp.ones((), bool))
-    span = jnp.reshape(axis.horizon - settings.lookahead - axis.origin, (1,))
+    span = jnp.reshape(axis.length, (1,))
     counts = jnp.sum(design.present, axis=1)
     return scale_forecasts(span, counts, fits, jnp.zeros(1), choice, multipliers)

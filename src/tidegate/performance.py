@@ -143,8 +143,7 @@ def design_for(settings: ForecastSettings, log: EpisodeLog, axis: TimeAxis) -> T
 def _design(
     settings: ForecastSettings, episode_numbers: Any, present: Any, axis: TimeAxis
 ) -> TrendDesign:
-    times = axis.horizon + jnp.arange(1 - settings.lookahead, 1)
-    return trend_design(settings.basis, episode_numbers, present, times, axis)
+    return trend_design(settings.basis, episode_numbers, present, axis)
 
 
 def policy_trend(
@@ -233,7 +232,6 @@ def bounded_forecast(
         series,
         past,
         axis,
-        settings.lookahead,
         multipliers,
         caution=settings.scales.caution,
     )
@@ -260,7 +258,7 @@ def forecast_performance(
     seed: int = 0,
 ) -> Forecast:
     """Forecast the policy's mean return over the next episodes, bounded by the wild bootstrap."""
-    axis = log_axis(settings, log.span)
+    axis = TimeAxis.over(log.span, settings.lookahead)
     multipliers = draw_multipliers(settings, log, seed)
     fit, interval = forecast_policy(settings, policy, log, axis, multipliers, side)
     return describe_forecast(settings, policy, log, axis, fit, interval, side)
@@ -288,7 +286,7 @@ def forecast_returns(
             f"returns have shape {values.shape}, episode numbers {numbers.shape}.",
             expected="one of each per episode, and at least one episode",
         )
-    axis = log_axis(settings, (float(numbers.min()), float(numbers.max())))
+    axis = TimeAxis.over((float(numbers.min()), float(numbers.max())), settings.lookahead)
     multipliers = _multipliers(settings, values.size, seed)
     fit, interval = _forecast_returns(settings, values, numbers, axis, multipliers, side)
     worth = values.size if ratios is None else float(effective_sample_size(np.asarray(ratios)))
@@ -304,12 +302,6 @@ def _multipliers(settings: ForecastSettings, capacity: int, seed: int) -> Multip
     if settings.exact:
         return all_signs(capacity)
     return settings.multipliers(jax.random.key(seed), settings.draws)
-
-
-def log_axis(settings: ForecastSettings, span: tuple[float, float]) -> TimeAxis:
-    """From one episode before the log's first to the last one of the forecast window."""
-    first, last = span
-    return TimeAxis(origin=jnp.asarray(first - 1), horizon=jnp.asarray(last + settings.lookahead))
 
 
 @eqx.filter_jit
@@ -377,7 +369,6 @@ def _record(
     worth: float,
     present: Any = slice(None),
 ) -> Forecast:
-    horizon = float(axis.horizon)
     curve_times, curve = _curve(settings, axis, fit, episode_numbers, present)
     return Forecast(
         point=float(fit.point),
@@ -390,7 +381,7 @@ def _record(
         effective_sample_size=worth,
         episode_numbers=episode_numbers,
         returns=returns,
-        forecast_times=np.arange(1 - settings.lookahead, 1, dtype=np.float64) + horizon,
+        forecast_times=np.asarray(axis.forecast_times),
         curve_times=curve_times,
         curve=curve,
     )
@@ -404,14 +395,14 @@ def _curve(
     present: Any,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """The trend for a picture: over the whole log, or over the leading scale."""
-    horizon, first = float(axis.horizon), float(axis.origin) + 1
+    end, first = float(axis.end), float(axis.origin) + 1
     if settings.scales is None:
-        times = np.linspace(first, horizon, 200)
+        times = np.linspace(first, end, 200)
         return times, np.asarray(trend_curve(fit, settings.basis, axis, times))
     used = np.asarray(fit.design.present)[present]
     if np.unique(episode_numbers[used]).size < 2:
-        return np.array([first, horizon]), np.full(2, float(fit.point))
+        return np.array([first, end]), np.full(2, float(fit.point))
     fitted = np.asarray(fit.coordinates @ fit.design.orthonormal)[present][used]
     line = np.polynomial.Polynomial.fit(episode_numbers[used], fitted, 1)
-    times = np.linspace(float(episode_numbers[used].min()), horizon, 200)
+    times = np.linspace(float(episode_numbers[used].min()), end, 200)
     return times, np.asarray(line(times))

@@ -22,7 +22,7 @@ from .basis import TimeAxis
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
 from .findings import summarise
 from .goodness import BehaviorPolicy, in_time_order
-from .performance import CALIBRATION_SHARE, ForecastSettings, draw_multipliers, log_axis
+from .performance import CALIBRATION_SHARE, ForecastSettings, draw_multipliers
 from .policies import Policy
 from .returns import log_ratios
 from .safety import Comparison, compare_policies
@@ -114,7 +114,7 @@ def plan(
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
     `training` are those, if there are any; else a share of the log is for training, as in the gate.
     """
-    axis = log_axis(settings, span or log.span)
+    axis = TimeAxis.over(span or log.span, settings.lookahead)
     seen, tested = _parts(settings, training, log, seed)
     safe = BehaviorPolicy() if safe is None else safe
     multipliers = draw_multipliers(settings, tested.log, seed)
@@ -253,11 +253,10 @@ def _squared_weights(
     """Σa² of logs that last `span`, times their number of episodes."""
 
     def one(span: Float[Array, ""]) -> Float[Array, ""]:
-        axis = TimeAxis(first - 1, first + span + settings.lookahead)
-        future = axis.horizon + jnp.arange(1 - settings.lookahead, 1)
+        axis = TimeAxis(first - 1, first + span, settings.lookahead)
         times = first + span * positions
         basis = settings.basis if settings.scales is None else LINE
-        design = trend_design(basis, times, jnp.ones(GRID, bool), future, axis)
+        design = trend_design(basis, times, jnp.ones(GRID, bool), axis)
         return jnp.sum(design.forecast_weights**2) * GRID
 
     squares: Array = jax.lax.map(one, span)
@@ -267,7 +266,7 @@ def _squared_weights(
 def _length(settings: ForecastSettings, axis: TimeAxis, outcome: Comparison) -> float:
     """How much time the forecast rests on: the log, or the leading scale of it."""
     if settings.scales is None or outcome.paired is None:
-        return float(axis.horizon) - settings.lookahead - float(axis.origin) - 1
+        return float(axis.length) - 1
     found = outcome.paired.forecasts
     return float(found.spans[int(found.choice.best)])
 

@@ -23,7 +23,6 @@ from .performance import (
     design_for,
     draw_multipliers,
     held_out_returns,
-    log_axis,
     series_of,
     training_returns,
 )
@@ -268,7 +267,7 @@ def safety_test(
         )
     require_level(level)
     training, held_out = with_training(settings, training, held_out, seed)
-    axis = log_axis(settings, held_out.span or held_out.log.span)
+    axis = TimeAxis.over(held_out.span or held_out.log.span, settings.lookahead)
     multipliers = draw_multipliers(settings, held_out.log, seed)
     outcome = eqx.filter_jit(compare_policies)(
         settings,

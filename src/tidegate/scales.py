@@ -59,9 +59,9 @@ class Scales(eqx.Module):
         """How often a log of this capacity can be halved."""
         return 1 + max(0, math.ceil(math.log2(max(capacity, 1) / self.smallest)))
 
-    def spans(self, axis: TimeAxis, lookahead: int, levels: int) -> Float[Array, " j"]:
+    def spans(self, axis: TimeAxis, levels: int) -> Float[Array, " j"]:
         """T, T/2, T/4, …, in units of time."""
-        return jnp.asarray(_last(axis, lookahead) - axis.origin) * 0.5 ** jnp.arange(levels)
+        return jnp.asarray(axis.length) * 0.5 ** jnp.arange(levels)
 
 
 class Calibration(eqx.Module):
@@ -119,22 +119,21 @@ def forecast_scales(
     series: Series,
     past: Series,
     axis: TimeAxis,
-    lookahead: int,
     multipliers: Multipliers,
     *,
     caution: float = 0.0,
 ) -> ScaleForecasts:
     """Forecast `series` at every scale, each with the bias that it shows on `past`."""
-    spans, fits, bias, choice = _tried(scales, series, past, axis, lookahead, caution)
+    spans, fits, bias, choice = _tried(scales, series, past, axis, caution)
     counts = jnp.sum(fits.design.present, axis=1)
     return scale_forecasts(spans, counts, fits, bias, choice, multipliers)
 
 
 def leading_scale(
-    scales: Scales, series: Series, axis: TimeAxis, lookahead: int
+    scales: Scales, series: Series, axis: TimeAxis
 ) -> tuple[Float[Array, " j"], TrendFit, ScaleChoice]:
     """The scales, the line through each, and the choice among them; without a bootstrap."""
-    spans, fits, _, choice = _tried(scales, series, series, axis, lookahead)
+    spans, fits, _, choice = _tried(scales, series, series, axis)
     return spans, fits, choice
 
 
@@ -143,12 +142,11 @@ def _tried(
     series: Series,
     past: Series,
     axis: TimeAxis,
-    lookahead: int,
     caution: float = 0.0,
 ) -> tuple[Float[Array, " j"], TrendFit, Float[Array, " j"], ScaleChoice]:
-    spans = scales.spans(axis, lookahead, scales.levels(series.returns.size))
-    calibration = calibrate(scales, past, spans, axis, lookahead, caution)
-    designs = scale_designs(spans, series.times, series.present, axis, lookahead)
+    spans = scales.spans(axis, scales.levels(series.returns.size))
+    calibration = calibrate(scales, past, spans, axis, caution)
+    designs = scale_designs(spans, series.times, series.present, axis)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
     choice = choose_scales(scales, jnp.sum(designs.present, axis=1), calibration)
     return spans, fits, calibration.bias, choice
@@ -171,15 +169,14 @@ def scale_forecasts(
 
 
 def scale_designs(
-    spans: Float[Array, " j"], times: Any, present: Any, axis: TimeAxis, lookahead: int
+    spans: Float[Array, " j"], times: Any, present: Any, axis: TimeAxis
 ) -> TrendDesign:
     """One line per scale, all forecasting the same episodes."""
-    last = _last(axis, lookahead)
-    future = axis.horizon + jnp.arange(1 - lookahead, 1)
 
     def design(span: Float[Array, ""]) -> TrendDesign:
-        inside = jnp.asarray(present) & (jnp.asarray(times) > last - span)
-        return trend_design(LINE, times, inside, future, TimeAxis(last - span, axis.horizon))
+        recent = axis.recent(span)
+        inside = jnp.asarray(present) & (jnp.asarray(times) > recent.origin)
+        return trend_design(LINE, times, inside, recent)
 
     designs: TrendDesign = jax.vmap(design)(spans)
     return designs
@@ -191,21 +188,20 @@ def calibrate(
     past: Series,
     spans: Float[Array, " j"],
     axis: TimeAxis,
-    lookahead: int,
     caution: float = 0.0,
 ) -> Calibration:
     """Forecast from dates in the past, and compare with what came next."""
     last, times, present = (
-        _last(axis, lookahead),
+        axis.last,
         jnp.asarray(past.times),
         jnp.asarray(past.present),
     )
     returns = jnp.where(present, past.returns, 0.0)
     ages = jnp.arange(1, scales.origins + 1) / (scales.origins + 2)
-    dates = last - (last - axis.origin) * ages
+    dates = last - axis.length * ages
 
     def at_scale(span: Float[Array, ""]) -> tuple[Array, Array, Array]:
-        reach = jnp.maximum(float(lookahead), REACH * span)
+        reach = jnp.maximum(float(axis.lookahead), REACH * span)
 
         def at(date: Float[Array, ""]) -> _PastForecast:
             return _past_forecast(scales, returns, times, present, date, span, reach)
@@ -223,7 +219,7 @@ def calibrate(
 
     squares, moves, tried = jax.lax.map(at_scale, spans)
     bias, swing = (jnp.sqrt(jnp.maximum(one, 0.0)) * tried for one in (squares, moves))
-    designs = scale_designs(spans, times, present, axis, lookahead)
+    designs = scale_designs(spans, times, present, axis)
     variance = jax.vmap(fit_trend, (0, None))(designs, returns).variance
     counts = jnp.sum(designs.present, axis=1)
     known = jax.lax.cummax(jnp.where(2 * counts >= scales.smallest, jnp.arange(counts.size), 0))
@@ -369,8 +365,3 @@ def smallest(values: Float[Array, " j"], mask: Bool[Array, " j"]) -> Float[Array
 def largest(values: Float[Array, " j"], mask: Bool[Array, " j"]) -> Float[Array, ""]:
     """The largest, likewise."""
     return -smallest(-values, mask)
-
-
-def _last(axis: TimeAxis, lookahead: int) -> Any:
-    """The last episode of the log."""
-    return axis.horizon - lookahead

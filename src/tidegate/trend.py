@@ -50,7 +50,6 @@ def trend_design(
     basis: Basis,
     times: Any,
     present: Any,
-    forecast_times: Any,
     axis: TimeAxis,
 ) -> TrendDesign:
     """Orthonormalise the design matrix (Cholesky QR, twice: Yamamoto et al., 2015)."""
@@ -60,7 +59,7 @@ def trend_design(
     once, first_factor = _orthonormalise(features, unused)
     twice, correction = _orthonormalise(once, unused)
     factor = correction @ first_factor
-    horizon = jnp.mean(basis.design_matrix(forecast_times, axis), axis=0)
+    horizon = jnp.mean(basis.design_matrix(axis.forecast_times, axis), axis=0)
     pivots = jnp.abs(jnp.diag(factor))
     return TrendDesign(
         orthonormal=twice,

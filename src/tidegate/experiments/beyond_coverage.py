@@ -153,7 +153,7 @@ def _simulate(
         past = world.collect(world.safe_policy, start + jnp.arange(1.0, episodes + 1), collect_key)
         future = start + episodes + jnp.arange(1.0, lookahead + 1)
         truth = jnp.mean(world.performance(target, future))
-        axis = TimeAxis(start, start + episodes + lookahead)
+        axis = TimeAxis(start, start + episodes, lookahead)
 
         def interval(settings: ForecastSettings) -> ConfidenceInterval:
             # Every log has its own signs: shared ones would err together.

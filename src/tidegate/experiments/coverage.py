@@ -229,9 +229,9 @@ def _simulate(
 ) -> tuple[Bool[Array, "runs methods"], Float[Array, "runs methods"]]:
     times = jnp.arange(1.0, cell.episodes + 1)
     future = cell.episodes + jnp.arange(1.0, cell.lookahead + 1)
-    axis = TimeAxis(0.0, float(cell.episodes + cell.lookahead))
+    axis = TimeAxis(0.0, float(cell.episodes), cell.lookahead)
     present = jnp.ones(cell.episodes, bool)
-    design = trend_design(CosineBasis(cell.order), times, present, future, axis)
+    design = trend_design(CosineBasis(cell.order), times, present, axis)
     trend, truth = _true_trend(times, axis), jnp.mean(_true_trend(future, axis))
 
     def one(key: PRNGKeyArray) -> tuple[Bool[Array, " methods"], Float[Array, " methods"]]:
