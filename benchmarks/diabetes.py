@@ -20,15 +20,15 @@ import numpy as np
 
 from tidegate.simulators.diabetes import (
     DiscreteDiabetes,
-    Patient,
     load_patient,
-    meals_at,
     patient_names,
     simulate_minutes,
     usual_treatment,
 )
+from tidegate.simulators.diabetes.meals import meals_at
 from tidegate.simulators.diabetes.patient import (
     Emptying,
+    Patient,
     PatientState,
     blood_glucose,
     digestion_slope,

@@ -19,8 +19,9 @@ import jax.numpy as jnp
 import numpy as np
 from wildboottest.wildboottest import WildboottestHC
 
-from tidegate import CosineBasis, Rademacher, percentile_t_interval
+from tidegate import CosineBasis
 from tidegate.basis import TimeAxis
+from tidegate.bootstrap import Rademacher, percentile_t_interval
 from tidegate.trend import fit_trend, trend_design
 
 EPISODES, ORDER, DRAWS, PEER_DRAWS, LOOKAHEAD = 2_000, 4, 500, 9_999, 5

@@ -23,22 +23,19 @@ import numpy.typing as npt
 from jaxtyping import Array, Float
 from scipy.stats import beta
 
-from tidegate import (
+from tidegate import Paired, Reason, SpinSettings, paper_settings
+from tidegate.arrays import ArrayLike, replace_at
+from tidegate.budget import (
     EvenSpending,
     FlatLevel,
     HarmonicSpending,
     OBrienFlemingSpending,
     PocockSpending,
-    Reason,
     Spending,
-    SpinSettings,
-    paper_settings,
-    spin_step,
 )
-from tidegate.arrays import ArrayLike, replace_at
-from tidegate.loop import SpinState, initial_state, observe
+from tidegate.loop import SpinState, initial_state, observe, spin_step
 from tidegate.presets import multiscale_settings
-from tidegate.simulators.recommender import NUM_ITEMS, Recommender
+from tidegate.simulators.recommender import Recommender
 
 ALPHA, WINDOW, BATCH, SEED = 0.05, 4, 32, 2020
 
@@ -50,13 +47,13 @@ class EqualItems(Recommender):
 
     def expected_rewards(self, episode_numbers: Float[ArrayLike, " n"]) -> Float[Array, "n items"]:
         first = super().expected_rewards(episode_numbers)[:, :1]
-        return jnp.tile(first, (1, NUM_ITEMS))
+        return jnp.tile(first, (1, self.arms))
 
 
 def loops() -> dict[str, SpinSettings]:
     """The published test (two bounds, no level of its own) and the paired one in the same loop; ours."""
     published = paper_settings(lookahead=WINDOW)
-    forecast = dataclasses.replace(published.forecast, paired=True)
+    forecast = dataclasses.replace(published.forecast, test=Paired(published.forecast.test.shape))
     return {
         "published": published,
         "paired": dataclasses.replace(published, forecast=forecast),
@@ -93,7 +90,7 @@ def simulated_tests(
         signs = jax.random.fold_in(sign_key, index)
         state, outcome = spin_step(settings, state, window, step_key, signs)
         state = replace_at(lambda one: one.deployed, state, jnp.zeros((), bool))
-        p_value = jnp.zeros(()) if outcome.paired is None else outcome.paired.p_value
+        p_value = jnp.zeros(()) if outcome.p_value is None else outcome.p_value
         return state, (outcome.reason == Reason.BETTER, p_value)
 
     _, found = jax.lax.scan(turn, state, jnp.arange(tests))
@@ -145,7 +142,9 @@ def main() -> None:
         settings = loops()[name]
         for warmup in options.warmup:
             passed, p_values = run_all(settings, warmup, tests, runs)
-            for budget in budgets(tests) if settings.forecast.paired else [FlatLevel(ALPHA)]:
+            for budget in (
+                budgets(tests) if settings.forecast.test.has_p_value else [FlatLevel(ALPHA)]
+            ):
                 levels = np.asarray(budget.level(np.arange(1, tests + 1)))
                 wrong = passed & (p_values <= levels)
                 cells = [share(np.any(wrong[:, :mark], axis=1)) for mark in marks]

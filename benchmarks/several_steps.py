@@ -21,13 +21,14 @@ from tidegate import (
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
-    Scales,
+    Multiscale,
     TabularPolicy,
     Verdict,
     forecast_performance,
-    multiscale_forecast,
     safety_test,
 )
+from tidegate.models import TrendModels
+from tidegate.presets import multiscale_forecast
 
 Array = npt.NDArray[Any]
 STATES, ACTIONS, STEPS, NOISE, SHARPNESS = 4, 3, 8, 0.5, 0.4
@@ -157,11 +158,13 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=1_000, help="length of a log")
     parser.add_argument("--lookahead", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tolerance", type=float, default=Scales().tolerance)
+    parser.add_argument("--tolerance", type=float, default=TrendModels().tolerance)
     parser.add_argument("--methods", nargs="+", default=["multiscale", "paper"])
     given = parser.parse_args()
     paper = ForecastSettings(given.lookahead)
-    multiscale = replace(multiscale_forecast(paper), scales=Scales(tolerance=given.tolerance))
+    multiscale = replace(
+        multiscale_forecast(paper), test=Multiscale(TrendModels(tolerance=given.tolerance))
+    )
     methods = {"multiscale": multiscale, "paper": paper}
     print(
         f"{given.logs} logs of each drift, {given.episodes} episodes, look-ahead {given.lookahead}"

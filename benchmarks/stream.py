@@ -19,8 +19,8 @@ LOOKAHEAD, DRAWS = 1000, 500
 
 def ours(path: str) -> dict[str, Any]:
     from tidegate import ForecastSettings
+    from tidegate.forecast import forecast_returns
     from tidegate.logs import stream_returns
-    from tidegate.performance import forecast_returns
 
     start = time.perf_counter()
     streamed = stream_returns(path, ["column:candidate_prob"])

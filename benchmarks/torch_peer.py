@@ -21,7 +21,8 @@ from torch import Tensor
 
 from tidegate import CosineBasis, paper_settings
 from tidegate.drivers import simulate
-from tidegate.simulators.recommender import SAFE_LOGITS, Recommender, speed_frequency
+from tidegate.simulators.drifting import SAFE_LOGITS
+from tidegate.simulators.recommender import Recommender, speed_frequency
 
 EPISODES, WARMUP, SPEED, ORDER, ALPHA, ENTROPY_WEIGHT = 2_000, 20, 1, 3, 0.05, 0.01
 SEARCH_DRAWS, TEST_DRAWS, BATCH, REPEATS = 200, 500, 32, 3

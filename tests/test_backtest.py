@@ -1,5 +1,6 @@
 """The backtest: it is the gate at each date, its coverage is nominal, and it tells noise from truth."""
 
+import dataclasses
 import functools
 import json
 from typing import Any
@@ -8,25 +9,30 @@ import numpy as np
 import pytest
 
 from tidegate import (
-    Backtest,
     CosineBasis,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
-    Rate,
+    Paired,
     Reason,
+    RecentMeans,
     RecordedPolicy,
     SettingsError,
     SoftmaxPolicy,
+    TwoBounds,
     Verdict,
-    backtest,
+    dr_returns,
     pdis_returns,
     safety_test,
+    split_log,
 )
-from tidegate.backtesting import backtest_dates
+from tidegate.backtesting import Backtest, Rate, backtest, backtest_dates
+from tidegate.basis import TimeAxis
 from tidegate.episodes import grow
+from tidegate.record import plain
+from tidegate.trend import fit_trend, trend_design
 
-SETTINGS = ForecastSettings(15, basis=CosineBasis(1))
+SETTINGS = ForecastSettings(15, TwoBounds(CosineBasis(1)))
 SAFE = SoftmaxPolicy(np.zeros(3))
 GOOD = SoftmaxPolicy([-1.0, 0.0, 1.0])
 
@@ -53,6 +59,62 @@ def test_each_date_is_the_gate_on_the_log_up_to_it() -> None:
     came = [np.asarray(pdis_returns(p, log))[end : end + 15].mean() for p in (GOOD, SAFE)]
     assert test.candidate.realised[i] == pytest.approx(came[0])
     assert test.difference[i] == pytest.approx(came[0] - came[1])
+
+
+def _parts() -> tuple[EpisodeLog, EpisodeLog]:
+    training, held_out = split_log(_log(), train_fraction=1 / 3, seed=0)
+    return training.log, held_out.log
+
+
+def _same(one: Backtest, other: Backtest) -> bool:
+    return json.dumps(plain(one)) == json.dumps(plain(other))
+
+
+def test_training_episodes_are_neither_tested_nor_what_came_next() -> None:
+    """What a search has seen would flatter its candidate, also as the future of an earlier date."""
+    settings = ForecastSettings(15, Paired(CosineBasis(1)))
+    training, held_out = _parts()
+    louder = dataclasses.replace(training, rewards=9 + 5 * np.asarray(training.rewards))
+    found, other = (
+        backtest(GOOD, SAFE, held_out, settings, training=one, dates=4)
+        for one in (training, louder)
+    )
+    assert _same(found, other)
+    numbers = np.asarray(held_out.episode_numbers)
+    for date, following in zip(found.dates, found.following, strict=True):
+        assert following == np.sum((numbers > date) & (numbers <= date + 15))
+    changed = dataclasses.replace(held_out, rewards=9 + 5 * np.asarray(held_out.rewards))
+    assert not _same(found, backtest(GOOD, SAFE, changed, settings, training=training, dates=4))
+
+
+def test_each_date_has_the_doubly_robust_returns_that_would_have_decided() -> None:
+    """By hand at one date: a model of the training episodes up to it, for the others before and after."""
+    model, basis = RecentMeans(), CosineBasis(1)
+    settings = ForecastSettings(15, Paired(basis), value_model=model)
+    training, held_out = _parts()
+    test = backtest(GOOD, SAFE, held_out, settings, training=training, dates=4)
+    date = test.dates[1]
+    seen = training.take(np.flatnonzero(np.asarray(training.episode_numbers) <= date))
+    times = np.asarray(held_out.episode_numbers)
+    values = model.predict(seen, held_out, 1.0, per_action=True)
+    axis = TimeAxis(0.0, float(date), 15)
+    after = (times > date) & (times <= date + 15)
+    design = trend_design(basis, times, times <= date, axis)
+    for policy, record in ((GOOD, test.candidate), (SAFE, test.safe)):
+        returns = dr_returns(policy, held_out, 1.0, values)
+        fit = fit_trend(design, returns)
+        assert record.forecast[1] == pytest.approx(float(fit.point))
+        assert record.realised[1] == pytest.approx(float(np.asarray(returns)[after].mean()))
+        assert record.noise[1] < 0.7 * np.std(np.asarray(pdis_returns(policy, held_out))) / np.sqrt(
+            after.sum()
+        )
+
+
+def test_without_training_episodes_the_split_is_that_of_the_gate() -> None:
+    settings = ForecastSettings(15, Paired(CosineBasis(1)), value_model=RecentMeans())
+    training, held_out = _parts()
+    given = backtest(GOOD, SAFE, held_out, settings, training=training, dates=4)
+    assert _same(backtest(GOOD, SAFE, _log(), settings, dates=4), given)
 
 
 def test_row_order_and_spare_rows_change_nothing() -> None:
@@ -104,7 +166,7 @@ def test_a_reversal_makes_deployments_wrong() -> None:
 
 def test_records_are_strict_json() -> None:
     content = json.loads(
-        json.dumps(backtest(GOOD, SAFE, _log(), SETTINGS, dates=6).summary(), allow_nan=False)
+        json.dumps(plain(backtest(GOOD, SAFE, _log(), SETTINGS, dates=6)), allow_nan=False)
     )
     assert content["coverage"]["candidate"]["total"] == 6
     assert len(content["candidate"]["forecast"]) == len(content["dates"]) == 6
@@ -131,7 +193,7 @@ def test_a_gap_leaves_nothing_to_compare_with() -> None:
     assert empty.any()
     assert np.isnan(test.difference[empty]).all()
     assert test.candidate.coverage.total == int((~empty).sum())
-    json.dumps(test.summary(), allow_nan=False)
+    json.dumps(plain(test), allow_nan=False)
 
 
 @pytest.mark.parametrize("values", [0.0, np.nan])
@@ -143,7 +205,7 @@ def test_unfit_logs_keep_and_never_cover(values: float) -> None:
     assert set(test.verdicts) == {Verdict.KEEP}
     assert test.deployments.count == 0
     assert test.wrong_deployments.total == 0
-    json.dumps(test.summary(), allow_nan=False)
+    json.dumps(plain(test), allow_nan=False)
 
 
 def test_rates() -> None:

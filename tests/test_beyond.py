@@ -17,13 +17,12 @@ from tidegate import SettingsError, SoftmaxPolicy
 from tidegate.cli import Part, app
 from tidegate.experiments import batches, beyond
 from tidegate.experiments.batches import cut, lapse
-from tidegate.experiments.beyond import JUMP, WORLDS, beyond_sweeps, coverage_cells
-from tidegate.experiments.beyond_coverage import LogJob, LogSummary, summarise_logs
-from tidegate.experiments.commands import reproduce_beyond
+from tidegate.experiments.beyond import JUMP, WORLDS, beyond_sweeps, coverage_cells, run_beyond
+from tidegate.experiments.coverage import CoverageJob, CoverageRow, summarise_coverage
+from tidegate.experiments.reproduce import Effort
 from tidegate.experiments.studies import DRAWN, figure4
 from tidegate.experiments.sweep import Choice, list_runs, resolve
-from tidegate.experiments.tables import Estimate
-from tidegate.reports.beyond import summarise_worlds
+from tidegate.experiments.tables import Estimate, summarise
 from tidegate.simulators.drifting import DriftingBandit
 from tidegate.simulators.recommender import PERIODS, Recommender
 
@@ -119,7 +118,7 @@ def test_bad_worlds() -> None:
     with pytest.raises(SettingsError, match=r"period is 0"):
         DriftingBandit.seasonal(0.0)
     with pytest.raises(SettingsError, match=r"part is 'x'"):
-        beyond.run_beyond("x", Path(), beyond.Effort(1, 0))
+        run_beyond("x", Path(), Effort(1, 0))
 
 
 def test_sweeps_draw_alike_and_hold_every_world_once() -> None:
@@ -129,12 +128,12 @@ def test_sweeps_draw_alike_and_hold_every_world_once() -> None:
             for name in ("lookahead", "steps_per_episode"):
                 assert sweep.drawn[name] == DRAWN[name]
     worlds = beyond_sweeps("worlds")
-    cells = {name: (resolve(s.world), cell) for s in worlds[::3] for name, cell in s.cells.items()}
+    cells = {name: (sweep, cell) for sweep in worlds[::3] for name, cell in sweep.cells.items()}
     assert set(cells) == set(WORLDS)
-    for name, (make, cell) in cells.items():
-        assert make(**cell) == WORLDS[name]
+    for name, (sweep, cell) in cells.items():
+        assert resolve(sweep.world)(**sweep.world_fixed, **cell) == WORLDS[name]
         json.dumps(cell, allow_nan=False)
-    assert len({s.name for s in worlds}) == len(worlds) == 12
+    assert len({(s.name, s.world_fixed["arms"]) for s in worlds}) == len(worlds) == 12
     lookaheads = DRAWN["lookahead"]
     assert isinstance(lookaheads, Choice)
     assert all((JUMP - worlds[0].warmup) % window == 0 for window in lookaheads.values)
@@ -150,6 +149,20 @@ def test_sweeps_of_one_name_in_other_worlds_are_other_programs() -> None:
     ]
     assert batches[0].sweep.name == batches[1].sweep.name
     assert batches[0].program != batches[1].program
+
+
+def test_the_number_of_arms_is_a_field_of_the_sweep_and_not_part_of_a_name() -> None:
+    """Sweeps of one algorithm share its name in the rows; their parts on disk and programs differ."""
+    sweeps = [sweep for sweep in beyond_sweeps("worlds") if sweep.name == "SPIN"]
+    assert sorted(sweep.world_fixed["arms"] for sweep in sweeps) == [3, 5, 10, 20]
+    parts = [
+        cut(sweep, list_runs(sweep, settings=1, trials=1, seed=0), size=1, seed=0)[0]
+        for sweep in sweeps
+    ]
+    assert len({part.name for part in parts}) == len({part.program for part in parts}) == 4
+    for sweep in sweeps:
+        world = resolve(sweep.world)(**sweep.world_fixed, **next(iter(sweep.cells.values())))
+        assert world.expected_rewards(NUMBERS[:2]).shape == (2, sweep.world_fixed["arms"])
 
 
 def test_the_lapse_is_that_of_a_loop_over_windows() -> None:
@@ -171,12 +184,12 @@ def test_a_small_study_from_the_command_to_the_table(
     monkeypatch.setattr(beyond, "WORLDS", {"jump": DriftingBandit.jumping(20.0 + 240)})
     # Its own program takes as long to compile as all others here together; it is traced below.
     monkeypatch.setattr(beyond, "MULTISCALE", "tidegate.presets:stationary_run")
-    study = {"runs": 1, "seed": 10, "num_episodes": 312}
     shown: list[tuple[str, int, int]] = []
 
-    def run() -> str:
+    def run(seed: int = 10) -> str:
+        effort = Effort(1, seed, progress=progress)
         with jax.enable_x64(False):
-            return reproduce_beyond([], tmp_path, "worlds", progress=progress, **study)
+            return run_beyond("worlds", tmp_path, effort, speeds=[], num_episodes=312)
 
     def progress(name: str, done: int, total: int) -> None:
         shown.append((name, done, total))
@@ -201,9 +214,8 @@ def test_a_small_study_from_the_command_to_the_table(
     assert shown[0] == ("worlds", 2, 3)
     again = _times(folder / "parts")
     assert [name for name in parts if again[name] != parts[name]] == [lost]
-    study["seed"] = 11
     with pytest.raises(SettingsError, match=r"holds a study with other settings"):
-        run()
+        run(seed=11)
 
 
 def test_the_new_algorithm_fits_the_sweep() -> None:
@@ -241,12 +253,12 @@ def test_improvement_is_compared_setting_by_setting() -> None:
         "violation_rate": np.full(80, 0.05),
         "deployment_rate": np.full(80, 0.5),
     }
-    double, one = summarise_worlds(columns, ["w"])
+    double, one = summarise(columns)
     assert double.ratio is not None
     assert (double.ratio.mean, double.ratio.error) == pytest.approx((2.0, 0.0), abs=1e-12)
     assert one.violation == Estimate(5.0, 0.0)
     columns["improvement_over_safe"][40:] = 0.0
-    assert summarise_worlds(columns, ["w"])[0].ratio is None
+    assert summarise(columns)[0].ratio is None
 
 
 def test_the_coverage_of_a_standing_world_and_of_one_that_outruns_the_basis(
@@ -255,10 +267,11 @@ def test_the_coverage_of_a_standing_world_and_of_one_that_outruns_the_basis(
     monkeypatch.setattr(beyond, "WORLDS", {"fast": DriftingBandit.seasonal(30.0)})
     monkeypatch.setattr(beyond, "LOG_LENGTHS", (80,))
     monkeypatch.setattr(beyond, "LOOKAHEADS", (10,))
-    table = reproduce_beyond([0], tmp_path, "coverage", runs=300, seed=0)
+    table = run_beyond("coverage", tmp_path, Effort(300, 0), speeds=[0])
     rows = pl.read_parquet(tmp_path / "coverage" / "rows.parquet")
     columns = {name: rows[name].to_numpy() for name in rows.columns}
-    found = {(one.world, one.method): one for one in summarise_logs(columns)}
+    summaries = summarise_coverage(columns, ["world", "episodes", "lookahead"])
+    found = {(one.factors["world"], one.method): one for one in summaries}
     error = math.sqrt(0.95 * 0.05 / 300)
     assert abs(found["speed 0", "SPIN"].coverage - 0.95) < 4 * error
     assert found["speed 0", "Multiscale"].coverage > 0.95 - 4 * error
@@ -271,7 +284,7 @@ def test_the_coverage_of_a_standing_world_and_of_one_that_outruns_the_basis(
         assert line in table
 
 
-def _shown(one: LogSummary) -> str:
+def _shown(one: CoverageRow) -> str:
     width = np.asarray(one.median_width)
     return f"{100 * one.coverage:.1f} ± {100 * one.error:.1f} | {width:.3g}"
 
@@ -279,10 +292,10 @@ def _shown(one: LogSummary) -> str:
 def test_cells_of_the_coverage_study() -> None:
     cells = coverage_cells()
     assert len(cells) == (4 + len(WORLDS) - 1) * 2 * 3
-    assert len({LogJob(cell, 1, 0).name for cell in cells}) == len(cells)
+    assert len({CoverageJob(cell, 1, 0).name for cell in cells}) == len(cells)
     assert {cell.name: cell.cycle for cell in cells}["period 400, noise 0.5"] == pytest.approx(400)
     with pytest.raises(SettingsError, match=r"runs is 0"):
-        LogJob(cells[0], 0, 0)
+        CoverageJob(cells[0], 0, 0)
 
 
 def test_the_command_names_the_parts() -> None:

@@ -5,28 +5,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tidegate import (
-    ConstantBasis,
-    CosineBasis,
-    Mammen,
-    Rademacher,
-    SettingsError,
-    Side,
-    Webb,
-    percentile_interval,
-    percentile_t_interval,
-)
+from tidegate import ConstantBasis, CosineBasis, SettingsError
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import (
     BLOCK,
     GivenMultipliers,
     KeyedMultipliers,
+    Mammen,
     Multipliers,
+    Rademacher,
+    Side,
+    Webb,
     all_signs,
     check_draws,
     forecast_deviations,
     held,
     multiplier_row,
+    percentile_interval,
+    percentile_t_interval,
     pseudo_statistics,
     studentized_deviations,
     weighted_sums,

@@ -14,31 +14,35 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
+from tests.test_workflows import resealed
 from tidegate import (
     ConstantBasis,
     EpisodeLog,
-    EvenSpending,
-    FlatLevel,
     ForecastSettings,
-    Guardrail,
-    HarmonicSpending,
     HeldOutEpisodes,
-    Multiplicity,
-    OBrienFlemingSpending,
-    PocockSpending,
+    Paired,
     SettingsError,
-    SidakLevel,
     SoftmaxPolicy,
-    Spending,
     TrainingEpisodes,
     Verdict,
-    fresh,
     safety_test,
-    since,
 )
 from tidegate.basis import TimeAxis
+from tidegate.budget import (
+    EvenSpending,
+    FlatLevel,
+    HarmonicSpending,
+    OBrienFlemingSpending,
+    PocockSpending,
+    SidakLevel,
+    Spending,
+    fresh,
+    since,
+)
 from tidegate.episodes import grow
-from tidegate.findings import summarise
+from tidegate.guardrails import Guardrail
+from tidegate.multiplicity import Multiplicity
+from tidegate.record import plain, write_record
 from tidegate.workflows.budgets import (
     EXHAUSTED,
     BudgetPlan,
@@ -59,7 +63,6 @@ from tidegate.workflows.choices import BudgetRule
 from tidegate.workflows.opening import silent
 from tidegate.workflows.settings import PlainSettings
 from tidegate.workflows.spending import allowed, last_episode, question
-from tidegate.workflows.storage import sealed, write_record
 from tidegate.workflows.trials import Trial, prepare
 
 ALPHA, TESTS = 0.05, 40
@@ -201,7 +204,7 @@ def test_a_budget_bounds_the_chance_of_any_wrong_deployment() -> None:
     assert found == pytest.approx(ALPHA, abs=4 * error)
 
 
-FORECAST = ForecastSettings(5, basis=ConstantBasis(), paired=True, support_z=math.inf)
+FORECAST = ForecastSettings(5, test=Paired(ConstantBasis()), support_z=math.inf)
 
 
 def visits(count: int = 300) -> EpisodeLog:
@@ -421,7 +424,7 @@ def test_what_earlier_tests_have_used_goes_from_both_parts() -> None:
     assert last_episode(late) == 60
     for none in (None, dataclasses.replace(grant, after=None)):
         assert allowed(trial, none) is trial
-    assert Grant.from_plain(json.loads(json.dumps(summarise(grant)))) == grant
+    assert Grant.from_plain(json.loads(json.dumps(plain(grant)))) == grant
     assert str(grant) == "this is test 2, at level 0.01 of α = 0.05 (sidak over 3 tests)."
 
 
@@ -438,16 +441,16 @@ def test_tampering_shows(path: Path) -> None:
     damaged(json.dumps({**whole, "alpha": 0.5}), r"was changed after it was written")
     damaged(path.read_text()[:-9], r"not JSON")
     damaged("", r"not JSON")
-    damaged("[1]", r"no record.*Expected a ledger")
+    damaged("[1]", r"not a record.*Expected a ledger")
     damaged(json.dumps({**whole, "alpha": math.nan}), r"budget\.json: it is incomplete")
     # Sealed anew, but no ledger that this rule can have made.
     moved = [{**whole["entries"][0], "level": 1e-9}]
-    damaged(json.dumps(sealed({**whole, "entries": moved})), r"level of its turn")
+    damaged(json.dumps(resealed({**whole, "entries": moved})), r"level of its turn")
     skipped = [{**whole["entries"][0], "number": 2}]
-    damaged(json.dumps(sealed({**whole, "entries": skipped})), r"number or the level")
-    damaged(json.dumps(sealed({"kind": "gate", "format": 2})), r"of kind 'gate'")
-    damaged(json.dumps(sealed({**whole, "plan": {}})), r"incomplete.*KeyError")
-    damaged(json.dumps(sealed({**whole, "alpha": 2.0})), r"alpha is 2")
+    damaged(json.dumps(resealed({**whole, "entries": skipped})), r"number or the level")
+    damaged(json.dumps(resealed({"kind": "gate", "format": 2})), r"of kind 'gate'")
+    damaged(json.dumps(resealed({**whole, "plan": {}})), r"incomplete.*KeyError")
+    damaged(json.dumps(resealed({**whole, "alpha": 2.0})), r"alpha is 2")
     write_record(whole, path)
     assert len(read_ledger(path).entries) == 1
 

@@ -13,10 +13,10 @@ import polars as pl
 import pytest
 
 from tests import test_logs_fuzz as fuzz
-from tests.test_workflows import EPISODES, LOG, PAPER, PLAIN
+from tests.test_workflows import EPISODES, LOG, PAPER, PLAIN, resealed
 from tidegate import cli, workflows
+from tidegate.record import write_record
 from tidegate.reports.log_page import log_page
-from tidegate.workflows.storage import sealed
 
 COMMANDS = ("check", "evaluate", "gate", "improve", "backtest", "plan", "verify")
 FLAGS = ["--lookahead", "10", "--draws", "200"]
@@ -236,7 +236,7 @@ def test_a_python_function_is_a_policy(shell: Shell) -> None:
         (["gate", "log.csv", *CANDIDATE, "--basis", "spline"], "--basis"),
         (["gate", "log.csv", *CANDIDATE, "--basis", "fourier"], "no basis to choose"),
         (["gate", "log.csv", *CANDIDATE, "--preset", "paper", "--basis", "fourier"], "period"),
-        (["gate", "log.csv", *CANDIDATE, "--preset", "paper", "--budget", "b.json"], "no level"),
+        (["gate", "log.csv", *CANDIDATE, "--preset", "paper", "--budget", "b.json"], "no p-value"),
         (["gate", "log.csv", *CANDIDATE, "--budget-rule", "even"], "without --budget"),
         (
             ["gate", "log.csv", *CANDIDATE, "--budget", "b.json", "--budget-tests", "0"],
@@ -293,7 +293,7 @@ def test_gates_share_an_error_budget(shell: Shell) -> None:
     assert 0 < levels[1] < levels[0]
     assert ledger.entries[1].verdict.name == second["verdict"]
     # A replay needs the record alone, and gives back the same bits.
-    workflows.write_record(first, "first.json")
+    write_record(first, "first.json")
     Path("budget.json").unlink()
     for record in ("first.json", "decision.json"):
         confirmed = shell("verify", record, "log.parquet")
@@ -301,7 +301,7 @@ def test_gates_share_an_error_budget(shell: Shell) -> None:
         assert "bit for bit" in " ".join(confirmed.out.split())
     assert not Path("budget.json").exists()
     forged = {**first, "budget": {**first["budget"], "level": 0.04}}
-    workflows.write_record(sealed(forged), "forged.json")
+    write_record(resealed(forged), "forged.json")
     assert shell("verify", "forged.json", "log.csv").code == 2
 
 

@@ -18,17 +18,8 @@ from scipy import stats
 from tidegate.basis import CosineBasis, TimeAxis
 from tidegate.bootstrap import ConfidenceInterval
 from tidegate.errors import SettingsError
-from tidegate.experiments.coverage import (
-    METHODS,
-    CoverageCell,
-    CoverageJob,
-    CoverageRow,
-    Noise,
-    coverage_study,
-    coverage_table,
-    draw_noise,
-    summarise_coverage,
-)
+from tidegate.experiments.coverage import CoverageJob, CoverageRow, summarise_coverage
+from tidegate.experiments.figures import draw_coverage
 from tidegate.experiments.rivals import (
     block_draws,
     block_length,
@@ -37,7 +28,14 @@ from tidegate.experiments.rivals import (
     plain_t_interval,
     residual_interval,
 )
-from tidegate.reports.coverage import draw_coverage
+from tidegate.experiments.trend_coverage import (
+    METHODS,
+    Noise,
+    TrendCell,
+    draw_noise,
+    trend_cells,
+    trend_table,
+)
 from tidegate.reports.figures import draw_figure
 from tidegate.trend import TrendFit, fit_trend, trend_design
 
@@ -185,9 +183,9 @@ def test_heteroscedastic_noise_is_normal_with_a_scale_that_grows_tenfold() -> No
 
 
 def test_the_study_varies_one_factor_at_a_time() -> None:
-    cells = coverage_study()
+    cells = trend_cells()
     assert len(set(cells)) == len(cells) == 19
-    centre = dataclasses.astuple(CoverageCell())
+    centre = dataclasses.astuple(TrendCell())
     for cell in cells:
         changes = [a != b for a, b in zip(dataclasses.astuple(cell), centre, strict=True)]
         assert sum(changes) - (cell.noise is Noise.HETEROSCEDASTIC) <= 1
@@ -197,12 +195,12 @@ def test_the_study_varies_one_factor_at_a_time() -> None:
     assert {cell.noise for cell in cells} == set(Noise)
 
 
-UNDERFIT = CoverageCell(order=1, draws=100)
+UNDERFIT = TrendCell(order=1, draws=100)
 RUNS = 300
 
 
-def run_cell(cell: CoverageCell, runs: int, seed: int) -> list[CoverageRow]:
-    return summarise_coverage(CoverageJob(cell, runs, seed).run())
+def run_cell(cell: TrendCell, runs: int, seed: int) -> list[CoverageRow]:
+    return summarise_coverage(CoverageJob(cell, runs, seed).run(), list(cell.factors))
 
 
 def test_same_seed_same_rows_whatever_the_callers_precision() -> None:
@@ -210,9 +208,10 @@ def test_same_seed_same_rows_whatever_the_callers_precision() -> None:
     with jax.enable_x64(False):
         assert run_cell(UNDERFIT, RUNS, 0) == rows
     other = run_cell(UNDERFIT, RUNS, 1)
-    assert all(a["median_width"] != b["median_width"] for a, b in zip(rows, other, strict=True))
-    assert json.loads(json.dumps(rows)) == rows
-    assert [row["method"] for row in rows] == list(METHODS)
+    assert all(a.median_width != b.median_width for a, b in zip(rows, other, strict=True))
+    plain = [dataclasses.asdict(row) for row in rows]
+    assert json.loads(json.dumps(plain)) == plain
+    assert [row.method for row in rows] == list(METHODS)
 
 
 def test_a_row_counts_the_intervals_of_its_method() -> None:
@@ -230,32 +229,32 @@ def test_a_row_counts_the_intervals_of_its_method() -> None:
     found = jax.jit(jax.vmap(plain))(jax.random.split(jax.random.key(0), RUNS))
     lower, upper = np.asarray(found.lower), np.asarray(found.upper)
     rate = np.mean((lower <= ahead.mean()) & (ahead.mean() <= upper))
-    row = next(r for r in run_cell(UNDERFIT, RUNS, 0) if r["method"] == "plain t")
-    assert row["runs"] == RUNS
-    assert row["coverage"] == pytest.approx(rate, rel=1e-12)
-    assert row["standard_error"] == pytest.approx(np.sqrt(rate * (1 - rate) / RUNS), rel=1e-12)
-    assert row["median_width"] == pytest.approx(np.median(upper - lower), rel=1e-9)
+    row = next(r for r in run_cell(UNDERFIT, RUNS, 0) if r.method == "plain t")
+    assert row.runs == RUNS
+    assert row.coverage == pytest.approx(rate, rel=1e-12)
+    assert row.error == pytest.approx(np.sqrt(rate * (1 - rate) / RUNS), rel=1e-12)
+    assert row.median_width == pytest.approx(np.median(upper - lower), rel=1e-9)
 
 
 def _errors_from_nominal(row: CoverageRow) -> float:
     """Coverage less 1 − α, in binomial standard errors at 1 − α."""
-    alpha = row["alpha"]
-    return (row["coverage"] - (1 - alpha)) / math.sqrt(alpha * (1 - alpha) / row["runs"])
+    alpha = float(row.factors["alpha"])
+    return (row.coverage - (1 - alpha)) / math.sqrt(alpha * (1 - alpha) / row.runs)
 
 
 def test_growing_noise_breaks_whoever_pools_it() -> None:
     """Appendix D at k = 200, 600 logs: pooled variances cover less than 90 % with nominal 95 %."""
-    for row in run_cell(CoverageCell(noise=Noise.HETEROSCEDASTIC), 600, 1):
-        match row["method"]:
+    for row in run_cell(TrendCell(noise=Noise.HETEROSCEDASTIC), 600, 1):
+        match row.method:
             case "plain t" | "residual bootstrap" | "block bootstrap":
-                assert row["coverage"] + 3 * row["standard_error"] < 0.9, row
+                assert row.coverage + 3 * row.error < 0.9, row
             case _:
                 assert abs(_errors_from_nominal(row)) <= 3, row
 
 
 def test_too_small_an_order_breaks_every_method() -> None:
     for row in run_cell(UNDERFIT, RUNS, 0):
-        assert _errors_from_nominal(row) < -5, row["method"]
+        assert _errors_from_nominal(row) < -5, row.method
 
 
 @pytest.mark.parametrize(
@@ -270,40 +269,43 @@ def test_too_small_an_order_breaks_every_method() -> None:
 )
 def test_cells_out_of_range(change: dict[str, float], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        CoverageCell(**change)  # type: ignore[arg-type]
+        TrendCell(**change)  # type: ignore[arg-type]
 
 
 def test_no_runs() -> None:
     with pytest.raises(SettingsError, match="runs is 0"):
-        run_cell(CoverageCell(), 0, 0)
+        run_cell(TrendCell(), 0, 0)
 
 
 def _rows(episodes: int, **coverage: float) -> list[CoverageRow]:
+    factors = {
+        "episodes": episodes, "alpha": 0.05, "noise": "skewed", "order": 3, "lookahead": 5, "draws": 500,
+    }  # fmt: skip
+    assert list(factors) == list(TrendCell().factors)
     return [
-        CoverageRow(
-            episodes=episodes, alpha=0.05, noise="skewed", order=3, lookahead=5, draws=500,
-            method=method.replace("_", " "), runs=1_000, coverage=rate,
-            standard_error=math.sqrt(rate * (1 - rate) / 1_000), median_width=1.0,
-        )
+        CoverageRow(factors, method.replace("_", " "), 1_000, rate, median_width=1.0)
         for method, rate in coverage.items()
-    ]  # fmt: skip
+    ]
 
 
 def test_the_table_has_a_line_per_cell_and_marks_what_misses_by_three_errors() -> None:
     """Three errors of a 95 % rate from 1,000 runs are 2.07 points, on either side."""
     rows = _rows(100, plain_t=0.929, wild=0.930) + _rows(200, plain_t=0.971, wild=0.970)
-    assert coverage_table(rows).splitlines() == [
+    assert trend_table(rows).splitlines() == [
         "| k | 1 − α | noise | order | plain t | wild |",
         "| --- | --- | --- | --- | --- | --- |",
         "| 100 | 95% | skewed | 3 | **92.9 ± 0.8** | 93.0 ± 0.8 |",
         "| 200 | 95% | skewed | 3 | **97.1 ± 0.5** | 97.0 ± 0.5 |",
     ]
-    assert coverage_table(rows[::2] + rows[1::2]) == coverage_table(rows)
+    assert trend_table(rows[::2] + rows[1::2]) == trend_table(rows)
 
 
 def test_the_picture_shows_the_rows_of_its_noise() -> None:
     rows = _rows(200, plain_t=0.9, wild=0.95) + _rows(25, plain_t=0.8, wild=0.93)
-    others: list[CoverageRow] = [{**rows[0], "alpha": 0.1}, {**rows[0], "noise": "normal"}]
+    others = [
+        dataclasses.replace(rows[0], factors={**rows[0].factors, **change})
+        for change in ({"alpha": 0.1}, {"noise": "normal"})
+    ]
     figure = draw_figure(5, 3, lambda axis: draw_coverage(axis, rows + others))
     plt.close(figure)
     axis = figure.axes[0]

@@ -10,17 +10,17 @@ import pytest
 
 from tidegate import SettingsError
 from tidegate.simulators.diabetes import (
-    Patient,
-    blend,
     load_patient,
-    meals_at,
     patient_names,
     simulate_minutes,
     usual_treatment,
 )
+from tidegate.simulators.diabetes.meals import meals_at
 from tidegate.simulators.diabetes.patient import (
     Digestion,
     Emptying,
+    Patient,
+    blend,
     digestion_slope,
     metabolism_slope,
 )

@@ -10,20 +10,19 @@ import numpy as np
 import pytest
 
 from tidegate.simulators.diabetes import (
-    PUMPS,
-    SENSORS,
-    DayDraws,
     DaySettings,
-    Patient,
     Treatment,
     load_patient,
     patient_names,
-    reading_risk,
-    run_day,
     simulate_minutes,
-    usual_meals,
     usual_treatment,
 )
+from tidegate.simulators.diabetes.day import DayDraws, run_day
+from tidegate.simulators.diabetes.meals import usual_meals
+from tidegate.simulators.diabetes.patient import Patient
+from tidegate.simulators.diabetes.pump import PUMPS
+from tidegate.simulators.diabetes.risk import reading_risk
+from tidegate.simulators.diabetes.sensor import SENSORS
 
 HERE = Path(__file__).parent
 PYTHON = Path(

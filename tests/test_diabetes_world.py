@@ -14,31 +14,28 @@ from scipy import stats
 from tidegate import GaussianPolicy, SettingsError, SoftmaxPolicy
 from tidegate.drivers import World
 from tidegate.simulators.diabetes import (
-    PUMPS,
-    SENSORS,
     TREATMENTS,
     ContinuousDiabetes,
-    DayDraws,
     DaySettings,
     DiscreteDiabetes,
     DriftingPatient,
-    GlucoseRangeWarning,
-    PerformanceTable,
-    Pump,
     Treatment,
+    load_patient,
+    simulate_day,
+)
+from tidegate.simulators.diabetes.day import (
+    DayDraws,
+    GlucoseRangeWarning,
     day_return,
     draw_day,
-    load_patient,
-    load_pump,
-    load_sensor,
-    performance_table,
-    reading_risk,
-    risk_index,
     run_day,
-    simulate_day,
-    usual_meals,
 )
 from tidegate.simulators.diabetes.environment import treatment_grid
+from tidegate.simulators.diabetes.meals import usual_meals
+from tidegate.simulators.diabetes.pump import PUMPS, Pump, load_pump
+from tidegate.simulators.diabetes.risk import reading_risk, risk_index
+from tidegate.simulators.diabetes.sensor import SENSORS, load_sensor
+from tidegate.simulators.diabetes.truth import PerformanceTable, performance_table
 
 SETTINGS = DaySettings()
 compiled_day = eqx.filter_jit(run_day)

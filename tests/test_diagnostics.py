@@ -1,5 +1,6 @@
 """Is the log fit: closed forms, statsmodels, sizes and powers of the tests, and logs that are not."""
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable
@@ -14,37 +15,45 @@ from scipy import stats
 from statsmodels.stats.diagnostic import acorr_ljungbox
 
 from tidegate import (
-    BehaviorPolicy,
     ConstantBasis,
     CosineBasis,
     EpisodeLog,
     ForecastSettings,
     FourierBasis,
     GaussianPolicy,
-    Level,
+    Paired,
     PolicyError,
     PolynomialBasis,
+    RecentMeans,
     RecordedPolicy,
     SoftmaxPolicy,
     TabularPolicy,
-    check_log,
+    TwoBounds,
+    dr_returns,
     forecast_performance,
-    goodness_of_fit,
-    is_returns,
-    observed_returns,
+    split_log,
 )
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import Rademacher
-from tidegate.diagnostics import mean_is_one
+from tidegate.diagnostics import check_log, mean_is_one
 from tidegate.episodes import grow
-from tidegate.findings import found, summarise
-from tidegate.goodness import fit_leading_scale, fit_log, richer_columns
+from tidegate.findings import Level, found
+from tidegate.goodness import (
+    DRAWS,
+    TESTS,
+    decisive_series,
+    fit_lead,
+    goodness_of_fit,
+    richer_columns,
+)
+from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
-from tidegate.returns import episode_ratios
+from tidegate.record import plain
+from tidegate.returns import episode_ratios, is_returns, observed_returns
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 from tidegate.trend_tests import autocorrelation_test, hc2_residuals, jump_test, score_test
 
-SETTINGS = ForecastSettings(10, basis=CosineBasis(3))
+SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(3)))
 POLICY = SoftmaxPolicy([0.5, 0.0, -0.5])
 TRENDS: list[Basis] = [
     ConstantBasis(), CosineBasis(3), PolynomialBasis(2), FourierBasis(1, 40.0),
@@ -248,12 +257,12 @@ def test_a_healthy_log_is_found_healthy() -> None:
     assert [str(finding) for finding in check.findings] == str(check).split("\n")
     ess = forecast_performance(POLICY, _log(), SETTINGS).effective_sample_size
     assert check["effective_sample_size"].value == pytest.approx(ess)
-    assert json.loads(json.dumps(check.summary(), allow_nan=False))["level"] == check.level.name
+    assert json.loads(json.dumps(plain(check), allow_nan=False))["level"] == check.level.name
 
 
 def test_overlap_numbers() -> None:
     log = _log()
-    check = check_log(log, ForecastSettings(10, basis=ConstantBasis()), POLICY)
+    check = check_log(log, ForecastSettings(10, TwoBounds(ConstantBasis())), POLICY)
     ratios = 3 * np.exp(np.asarray(POLICY.log_probs()))[np.asarray(log.actions)[:, 0]]
     assert check["largest_ratio"].value == pytest.approx(ratios.max())
     assert check["mean_ratio"].value == pytest.approx(ratios.mean())
@@ -329,7 +338,7 @@ def test_drift_is_a_note_for_a_trend_and_a_warning_for_a_constant() -> None:
     assert trend.p_value is not None
     assert trend.p_value < 0.01
     assert trend.level is Level.NOTE
-    flat = check_log(log, ForecastSettings(10, basis=ConstantBasis()))
+    flat = check_log(log, ForecastSettings(10, TwoBounds(ConstantBasis())))
     assert flat["drift"].level is Level.WARNING
     assert flat["trend_misfit"].level is Level.WARNING
 
@@ -339,10 +348,13 @@ def test_with_time_scales_the_check_is_of_the_leading_one() -> None:
     turn = np.maximum(np.arange(300) - 200, 0) / 10
     settings, log = multiscale_forecast(SETTINGS), _log(shape=turn)
     check = check_log(log, settings, POLICY)
-    leading = fit_leading_scale(fit_log(log, settings, POLICY))
-    assert leading.leading
-    count = leading.log.capacity
+    series, past = decisive_series(settings, POLICY, log, None)
+    axis = TimeAxis.over(log.span, settings.lookahead)
+    leading = fit_lead(settings, series, past, axis)
+    count = leading.rows.size
     assert 10 < count < 200
+    np.testing.assert_array_equal(leading.times, np.arange(301 - count, 301))
+    assert float(leading.axis.length) == pytest.approx(count, abs=1)
     ratios = np.asarray(episode_ratios(POLICY, log))[-count:]
     weights = np.abs(leading.weights) * ratios
     worth = weights.sum() ** 2 / (weights**2).sum()
@@ -352,7 +364,7 @@ def test_with_time_scales_the_check_is_of_the_leading_one() -> None:
     assert check["drift"].level is Level.NOTE
     sentences = str(check_log(_log(shape=100 * (np.arange(300) > 290)), settings, POLICY))
     for text in (str(check), sentences):
-        assert "basis" not in text
+        assert "basis" not in text.replace("Use a larger basis if you chose it; else wait", "")
         assert "the trend forecasts" not in text
     assert "needs at least 18." in check_log(_log(9), settings, POLICY)["episodes"].sentence
 
@@ -372,7 +384,7 @@ def test_every_basis_has_something_richer(basis: Basis) -> None:
         np.vstack([added, np.asarray(basis.design_matrix(np.arange(1.0, 101), axis)).T])
     )
     assert rank >= basis.size + 3
-    settings = ForecastSettings(10, basis=basis)
+    settings = ForecastSettings(10, TwoBounds(basis))
     assert all(one.value is not None for one in goodness_of_fit(_log(), settings, POLICY))
 
 
@@ -419,6 +431,95 @@ def test_the_behaviour_as_a_policy() -> None:
             getattr(BehaviorPolicy(), act)(*[] if act == "entropy" else [0])
 
 
+# --- the episodes and returns that decide ---------------------------------------------------------
+
+
+def _parts() -> tuple[EpisodeLog, EpisodeLog, tuple[float, float]]:
+    """Training and held-out episodes of a log that drifts, and the span of both."""
+    log = _log(300, shape=np.arange(300) / 100)
+    training, held_out = split_log(log, train_fraction=1 / 3, seed=0)
+    return training.log, held_out.log, log.span
+
+
+def _louder(log: EpisodeLog) -> EpisodeLog:
+    """The same episodes with other rewards: a jump, and far more noise."""
+    jump = 9.0 * (np.asarray(log.episode_numbers) > 150)[:, None]
+    return dataclasses.replace(log, rewards=5 * np.asarray(log.rewards) + jump)
+
+
+@pytest.mark.parametrize("test", [TwoBounds(CosineBasis(3)), Paired(CosineBasis(3))])
+def test_training_episodes_have_no_part_in_the_findings(test: Any) -> None:
+    settings = ForecastSettings(10, test)
+    training, held_out, span = _parts()
+    found, other = (
+        check_log(held_out, settings, POLICY, training=one, span=span)
+        for one in (training, _louder(training))
+    )
+    assert found.findings == other.findings
+    assert (found.num_episodes, found.num_steps) == (200, 200)
+    changed = check_log(_louder(held_out), settings, POLICY, training=training, span=span)
+    assert changed.findings != found.findings
+
+
+def test_findings_are_of_the_doubly_robust_returns_that_decide() -> None:
+    """Each test of the trend, by hand, on the returns that a test of the held-out episodes looks at."""
+    model, basis, seed = RecentMeans(), CosineBasis(3), 4
+    settings = ForecastSettings(10, Paired(basis), value_model=model)
+    training, held_out, span = _parts()
+    check = check_log(held_out, settings, POLICY, training=training, span=span, seed=seed)
+    values = model.predict(training, held_out, 1.0, per_action=True)
+    returns = dr_returns(POLICY, held_out, 1.0, values)
+    axis = TimeAxis(span[0] - 1, span[1], 10)
+    times, present = held_out.episode_numbers, held_out.present
+    fit = fit_trend(trend_design(basis, times, present, axis), returns)
+    design, signs = fit.design, Rademacher(jax.random.key(seed), DRAWS)
+    misfit = score_test(design, fit.residuals, richer_columns(basis, times, axis), signs)
+    correlation = autocorrelation_test(design, fit.residuals, 10, signs)
+    jump = jump_test(design, fit.residuals, signs).significance
+    flat = fit_trend(trend_design(ConstantBasis(), times, present, axis), returns)
+    waves = basis.design_matrix(times, axis).T
+    drift = score_test(flat.design, flat.residuals, waves, signs)
+    expected: dict[str, tuple[Any, Any]] = {
+        "trend_misfit": (misfit.statistic, misfit.p_value),
+        "lag_1_autocorrelation": (correlation.first, correlation.first_p_value),
+        "autocorrelation": (correlation.ljung_box.statistic, correlation.ljung_box.p_value),
+        "jump": (jump.statistic, jump.p_value),
+        "drift": (drift.statistic, drift.p_value),
+    }
+    sampled = check_log(
+        held_out, dataclasses.replace(settings, value_model=None), POLICY, span=span
+    )
+    for name, (statistic, p_value) in expected.items():
+        assert check[name].value == pytest.approx(float(statistic), rel=1e-8), name
+        assert check[name].p_value == pytest.approx(float(p_value)), name
+        assert check[name].value != pytest.approx(sampled[name].value, rel=1e-3), name
+    influence = (np.asarray(design.forecast_weights) * np.asarray(fit.residuals)) ** 2
+    share = influence.max() / influence.sum()
+    assert check["horizon_influence"].value == pytest.approx(share, rel=1e-8)
+    assert goodness_of_fit(
+        held_out, settings, POLICY, training=training, span=span, seed=seed
+    ) == tuple(check[name] for name in TESTS)
+
+
+def test_the_trend_of_the_check_is_chosen_by_the_training_episodes() -> None:
+    """Held-out episodes that turn late: a past that does not turn believes in a longer line."""
+    settings = multiscale_forecast(SETTINGS)
+    turn = np.maximum(np.arange(300) - 200, 0) / 10
+    training, held_out = split_log(_log(shape=turn), train_fraction=1 / 3, seed=0)
+    straight = dataclasses.replace(
+        training.log, rewards=np.random.default_rng(1).normal(size=(100, 1))
+    )
+    counts = []
+    for past in (training.log, straight):
+        series, tried = decisive_series(settings, POLICY, held_out.log, past)
+        axis = TimeAxis.over((1, 300), settings.lookahead)
+        lead = fit_lead(settings, series, tried, axis)
+        check = check_log(held_out.log, settings, POLICY, training=past, span=(1, 300))
+        assert f"of {lead.rows.size} episodes" in check["horizon_leverage"].sentence
+        counts.append(lead.rows.size)
+    assert 0 < counts[0] < counts[1]
+
+
 # --- logs that are not fit ------------------------------------------------------------------------
 
 
@@ -463,7 +564,7 @@ def test_unfit_logs_get_warnings_not_exceptions(log: Any, policy: Any, undetermi
         assert "nan" not in finding.sentence.replace("finance", "").lower()
         assert finding.level is Level.WARNING or finding.value is not None
         assert finding.value is None or np.isfinite(finding.value)
-    json.dumps(check.summary(), allow_nan=False)
+    json.dumps(plain(check), allow_nan=False)
 
 
 def test_a_policy_that_does_not_fit_the_log_is_an_error() -> None:
@@ -474,4 +575,4 @@ def test_a_policy_that_does_not_fit_the_log_is_an_error() -> None:
 def test_findings_never_hide_what_is_not_finite() -> None:
     assert found("x", float("nan"), "fine").level is Level.WARNING
     assert found("x", 1.0, "fine", p_value=float("nan")).value is None
-    assert summarise({"a": np.array([1.0, np.inf])}) == {"a": [1.0, None]}
+    assert plain({"a": np.array([1.0, np.inf])}) == {"a": [1.0, None]}

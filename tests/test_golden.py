@@ -15,4 +15,4 @@ def test_the_record_is_the_stored_one(name: str) -> None:
     stored = path_of(name).read_bytes()
     assert hashlib.sha256(stored).hexdigest() == hashes()[name]
     given = json.loads(text_of(CASES[name]()))
-    assert not list(differences(json.loads(stored), given, tolerance()))
+    assert not list(differences(json.loads(stored), given, tolerance(name)))

@@ -14,28 +14,29 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-import tidegate as tg
 from tidegate import (
+    CosineBasis,
+    Decision,
     EpisodeLog,
     ForecastSettings,
-    Guardrail,
     HeldOutEpisodes,
     LogError,
-    Multiplicity,
+    Paired,
     Reason,
+    RecentMeans,
     SettingsError,
     SoftmaxPolicy,
     TrainingEpisodes,
+    TwoBounds,
     Verdict,
-    bonferroni,
-    guarded_test,
-    holm,
-    parse_guardrail,
     safety_test,
+    split_log,
 )
 from tidegate import workflows as wf
+from tidegate.guardrails import GuardedDecision, Guardrail, guarded_test, parse_guardrail
 from tidegate.logs import Columns
-from tidegate.multiplicity import holm_levels
+from tidegate.multiplicity import Multiplicity, bonferroni, holm, holm_levels
+from tidegate.record import plain
 from tidegate.workflows.flags import GuardrailFlags, spread
 from tidegate.workflows.guarding import (
     guardrail_table,
@@ -45,8 +46,8 @@ from tidegate.workflows.guarding import (
 )
 
 SAFE, CANDIDATE = SoftmaxPolicy(np.zeros(2)), SoftmaxPolicy([0.0, 2.0])
-PAIRED = ForecastSettings(20, tg.CosineBasis(1), paired=True)
-TWO_BOUNDS = ForecastSettings(20, tg.CosineBasis(1))
+PAIRED = ForecastSettings(20, Paired(CosineBasis(1)))
+TWO_BOUNDS = ForecastSettings(20, TwoBounds(CosineBasis(1)))
 SHARE = float(np.exp(CANDIDATE.log_probs()[1]))  # how often the candidate takes action 1
 
 
@@ -158,10 +159,9 @@ def test_texts_that_are_no_guardrails(text: str, message: str) -> None:
 def test_without_guardrails_it_is_the_safety_test(settings: ForecastSettings) -> None:
     log = _log()
     guarded = _guarded(log, settings=settings, seed=3)
-    plain = dataclasses.replace(log, outcomes={})
-    level = 0.05 if settings.paired else None
-    alone = safety_test(CANDIDATE, SAFE, HeldOutEpisodes(plain), settings, level=level, seed=3)
-    assert guarded.main.to_json() == alone.to_json()
+    bare = dataclasses.replace(log, outcomes={})
+    alone = safety_test(CANDIDATE, SAFE, HeldOutEpisodes(bare), settings, level=0.05, seed=3)
+    assert guarded.main.to_dict() == alone.to_dict()
     assert guarded.verdict is alone.verdict
     assert guarded.sentence == alone.reason.sentence
     assert guardrail_values(guarded) is None
@@ -189,7 +189,7 @@ def test_harm_beyond_the_margin_blocks_and_is_named() -> None:
     assert _guarded(_log(gap=0.0, harm=-0.3), "complaints:0").main.reason is Reason.NOT_BETTER
 
 
-def _alone(log: EpisodeLog, settings: ForecastSettings, texts: list[str]) -> list[tg.Decision]:
+def _alone(log: EpisodeLog, settings: ForecastSettings, texts: list[str]) -> list[Decision]:
     """Each hypothesis by a safety test of its own."""
     rails = [parse_guardrail(text) for text in texts]
     signs = [-1.0 if rail.lower_is_better else 1.0 for rail in rails]
@@ -204,7 +204,7 @@ def _alone(log: EpisodeLog, settings: ForecastSettings, texts: list[str]) -> lis
             HeldOutEpisodes(one),
             settings,
             margin=rail.margin,
-            level=0.05 if settings.paired else None,
+            level=0.05 if settings.test.has_p_value else None,
         )
         for one, rail in logs
     ]
@@ -263,15 +263,15 @@ def test_an_outcome_that_never_varies_is_no_evidence(settings: ForecastSettings)
     # Importance sampling makes a constant vary; that is noise of the ratios, not evidence.
     ones = dataclasses.replace(log, outcomes={"always": np.full((300, 1), 7.0)})
     guarded = _guarded(ones, "always:5", settings=settings)
-    assert (guarded.guardrails[0].decision.verdict is Verdict.DEPLOY) == settings.paired
+    assert (guarded.guardrails[0].decision.verdict is Verdict.DEPLOY) == settings.test.has_p_value
     assert guarded.verdict is Verdict.KEEP
     assert "it is 7 in every test episode" in guarded.sentence
-    json.loads(guarded.to_json())
+    json.dumps(plain(guarded), allow_nan=False)
 
 
 def test_an_outcome_that_varies_in_training_episodes_alone_is_no_evidence() -> None:
-    log, settings = _log(gap=2.0), dataclasses.replace(PAIRED, value_model=tg.RecentMeans())
-    training, _ = tg.split_log(log, train_fraction=1 / 3, seed=0)
+    log, settings = _log(gap=2.0), dataclasses.replace(PAIRED, value_model=RecentMeans())
+    training, _ = split_log(log, train_fraction=1 / 3, seed=0)
     once = (np.asarray(log.episode_numbers) == training.log.episode_numbers[0]).astype(float)
     rare = dataclasses.replace(log, outcomes={"rare": once[:, None]})
     guarded = _guarded(rare, "rare:0.5", settings=settings)
@@ -293,10 +293,11 @@ def test_other_doubts_of_a_guardrail_keep_and_cost_the_others_nothing() -> None:
     json.dumps(guardrail_values(nothing), allow_nan=False)
 
 
-def test_a_level_of_its_own_is_shared_as_alpha_is() -> None:
+@pytest.mark.parametrize("settings", [PAIRED, TWO_BOUNDS], ids=["paired", "two bounds"])
+def test_a_level_of_its_own_is_shared_as_alpha_is(settings: ForecastSettings) -> None:
     log, texts = _log(gap=0.15, seed=3), ["complaints:0.1", "retention:0.1:higher"]
-    smaller = dataclasses.replace(PAIRED, alpha=0.02)
-    granted = _guarded(log, *texts, level=0.02)
+    smaller = dataclasses.replace(settings, alpha=0.02)
+    granted = _guarded(log, *texts, settings=settings, level=0.02)
     given = _guarded(log, *texts, settings=smaller)
     assert granted.alpha == given.alpha == 0.02
     for name in ("main_level", "verdict", "sentence"):
@@ -304,8 +305,9 @@ def test_a_level_of_its_own_is_shared_as_alpha_is() -> None:
     assert granted.main.advantage == given.main.advantage
     for mine, theirs in zip(granted.guardrails, given.guardrails, strict=True):
         assert (mine.level, mine.decision.advantage) == (theirs.level, theirs.decision.advantage)
-    # The policies' own intervals stay at the settings' α: they are for the eye.
-    assert granted.main.candidate.alpha == 0.05
+    # The policies' own intervals stay at the settings' α: they are for the eye, unless they are the test.
+    own = 0.05 if settings.test.has_p_value else granted.main_level
+    assert granted.main.candidate.alpha == own
 
 
 @pytest.mark.parametrize("rule", Multiplicity)
@@ -330,8 +332,8 @@ def test_a_guardrail_that_short_scales_contradict_says_so() -> None:
 
 
 def test_mistakes_are_named() -> None:
-    with pytest.raises(SettingsError, match="two bounds has no level"):
-        _guarded(_log(), settings=TWO_BOUNDS, level=0.01)
+    with pytest.raises(SettingsError, match="500 draws cannot bound a tail"):
+        _guarded(_log(), "complaints:0.1", "retention:0.1", settings=TWO_BOUNDS, level=0.01)
     for level in (-0.1, 1.0, np.nan):
         with pytest.raises(SettingsError, match="level is"):
             _guarded(_log(), level=level)
@@ -344,8 +346,8 @@ def test_mistakes_are_named() -> None:
 
 
 def test_training_episodes_show_the_same_outcome() -> None:
-    training, held_out = tg.split_log(_log(harm=0.2), seed=1)
-    settings = dataclasses.replace(PAIRED, value_model=tg.RecentMeans())
+    training, held_out = split_log(_log(harm=0.2), seed=1)
+    settings = dataclasses.replace(PAIRED, value_model=RecentMeans())
     rail = Guardrail("complaints", 0.2)
     guarded = guarded_test(CANDIDATE, SAFE, held_out, settings, [rail], training=training, seed=2)
     level = guarded.guardrails[0].level
@@ -359,7 +361,7 @@ def test_training_episodes_show_the_same_outcome() -> None:
         level=level,
         seed=2,
     )
-    assert guarded.guardrails[0].decision.to_json() == alone.to_json()
+    assert guarded.guardrails[0].decision.to_dict() == alone.to_dict()
 
 
 def test_wrong_deployments_when_harm_is_exactly_the_margin() -> None:
@@ -391,7 +393,7 @@ RAILS = (Guardrail("<b>calls", 0.5), Guardrail("kept", 0.1, lower_is_better=Fals
 
 
 @pytest.fixture(scope="module")
-def guarded() -> tg.GuardedDecision:
+def guarded() -> GuardedDecision:
     opened = wf.open_log(with_outcomes(wf.LogFile(FRAME), RAILS))
     candidate, opened = opened.policy("column:new_prob")
     safe, opened = opened.policy("behavior")
@@ -411,27 +413,28 @@ def test_the_columns_that_guardrails_watch_are_read() -> None:
     assert opened.loaded.states.columns == ["new_prob"]
 
 
-def test_the_record_of_the_guardrails(guarded: tg.GuardedDecision) -> None:
-    plain = guardrail_values(guarded)
-    assert plain is not None
-    plain = json.loads(json.dumps(plain, allow_nan=False))
-    assert plain["multiplicity"] == "HOLM"
-    assert plain["num_tests"] == 3
-    calls, kept = plain["outcomes"]
+def test_the_record_of_the_guardrails(guarded: GuardedDecision) -> None:
+    values = guardrail_values(guarded)
+    assert values is not None
+    values = json.loads(json.dumps(values, allow_nan=False))
+    assert values["multiplicity"] == "HOLM"
+    assert values["num_tests"] == 3
+    calls, kept = values["outcomes"]
     assert (calls["holds"], kept["holds"]) == (True, False)
     assert calls["change"] == pytest.approx(calls["candidate"] - calls["safe"])
     assert calls["change"] < calls["bound"] <= 0.5
     assert kept["constant"] == 0.0
-    assert guardrails_from(plain) == (RAILS, Multiplicity.HOLM)
+    assert guardrails_from(values) == (RAILS, Multiplicity.HOLM)
     assert guardrails_from(None) == ((), Multiplicity.HOLM)
     with pytest.raises(SettingsError, match="guardrails are incomplete"):
         guardrails_from({"multiplicity": "HOLM"})
-    stored = json.loads(guarded.to_json())
+    stored = json.loads(json.dumps(plain(guarded), allow_nan=False))
     assert stored["guardrails"][0]["decision"]["advantage"]["margin"] == 0.5
-    assert stored["verdict"] == "KEEP"
+    assert stored["main"]["verdict"] == "DEPLOY"
+    assert guarded.verdict is Verdict.KEEP
 
 
-def test_the_table_in_a_terminal(guarded: tg.GuardedDecision) -> None:
+def test_the_table_in_a_terminal(guarded: GuardedDecision) -> None:
     text = io.StringIO()
     Console(file=text, width=120).print(guardrail_table(guarded))
     rows = {

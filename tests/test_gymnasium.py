@@ -19,7 +19,6 @@ from tidegate import (
     EpisodeLog,
     ForecastSettings,
     GaussianPolicy,
-    LinearGaussianPolicy,
     LinearPolicy,
     LogError,
     MLPPolicy,
@@ -30,14 +29,13 @@ from tidegate import (
     SoftmaxPolicy,
     SpinSettings,
     TabularPolicy,
+    TwoBounds,
     Verdict,
-    episode_ratios,
-    is_returns,
-    observed_returns,
     pdis_returns,
 )
-from tidegate.policies import ParametricPolicy
-from tidegate.simulators.diabetes import day_return
+from tidegate.policies import LinearGaussianPolicy, ParametricPolicy
+from tidegate.returns import episode_ratios, is_returns, observed_returns
+from tidegate.simulators.diabetes.day import day_return
 from tidegate.simulators.gymnasium_envs import RecoSysEnv, T1DEnv
 from tidegate.simulators.gymnasium_world import GymnasiumWorld
 from tidegate.simulators.live import LiveWindow, run_live
@@ -148,22 +146,27 @@ def test_our_worlds_pass_the_environment_checker(name: str) -> None:
 @pytest.mark.parametrize(
     "code",
     [
-        "import tidegate.simulators.gymnasium_registration as r; r.register_when_imported();"
-        "import gymnasium",
-        "import gymnasium; import tidegate.simulators.gymnasium_registration as r;"
-        "r.register_when_imported(); r.register_when_imported()",
-        "import importlib.util, tidegate.simulators.gymnasium_registration as r;"
-        "r.register_when_imported(); importlib.util.find_spec('gymnasium'); import gymnasium",
+        "import tidegate.simulators.gymnasium_envs, gymnasium",
+        "import gymnasium, tidegate.simulators.gymnasium_envs",
         "import gymnasium; gymnasium.make("
         "'tidegate.simulators.gymnasium_envs:tidegate/RecoSys-v0')",
     ],
-    ids=["ours first", "gymnasium first", "looked for first", "module in the name"],
+    ids=["ours first", "gymnasium first", "module in the name"],
 )
-def test_registration_in_every_order_of_imports(code: str) -> None:
-    check = "import sys; print('tidegate/T1D-v0' in gymnasium.registry, 'jax' in sys.modules)"
-    program = [sys.executable, "-W", "error", "-c", f"{code}; {check}"]
+def test_importing_the_module_registers_its_worlds(code: str) -> None:
+    made = (
+        "print(*(gymnasium.make(f'tidegate/{name}-v0').spec.name for name in ('RecoSys', 'T1D')))"
+    )
+    program = [sys.executable, "-W", "error", "-c", f"{code}; {made}"]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.stdout.split() == ["True", str("make" in code)], done.stderr
+    assert done.stdout.split() == ["RecoSys", "T1D"], done.stderr
+
+
+def test_importing_the_package_leaves_gymnasium_and_the_import_system_alone() -> None:
+    code = "import sys; before = list(sys.meta_path); import tidegate; "
+    code += "print(sys.meta_path == before, 'gymnasium' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["True", "False"], done.stderr
 
 
 def test_the_episode_number_moves_with_each_reset() -> None:
@@ -388,7 +391,7 @@ def test_continuous_actions_are_clipped_for_the_environment_but_logged_as_drawn(
 
 def _spin(basis: Any, lookahead: int, discount: float = DISCOUNT, **search: Any) -> SpinSettings:
     return SpinSettings(
-        ForecastSettings(lookahead, basis=basis, discount=discount, draws=200),
+        ForecastSettings(lookahead, TwoBounds(basis), discount=discount, draws=200),
         SearchSettings(draws=100, **search),
         warm_start=False,
     )
@@ -513,8 +516,6 @@ def test_without_gymnasium_the_rest_works_and_the_message_says_what_to_install()
 import importlib, sys
 sys.modules["gymnasium"] = None
 import tidegate.simulators.recommender, tidegate.simulators.live
-import tidegate.simulators.gymnasium_registration
-tidegate.simulators.gymnasium_registration.register_when_imported()
 for name in ("gymnasium_envs", "gymnasium_world", "gymnasium_spaces"):
     try:
         importlib.import_module(f"tidegate.simulators.{name}")

@@ -11,7 +11,6 @@ import tidegate
 ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
 ENTRANCES = {"__init__", "__main__", "cli", "cli_logs"}
-TO_BE_CUT = {("reports", "experiments")}
 
 
 def reading_order() -> tuple[list[str], list[str]]:
@@ -56,16 +55,14 @@ def test_a_root_file_imports_only_files_above_it() -> None:
 def test_folders_form_layers() -> None:
     for place, name in enumerate(FOLDERS):
         for path in (ROOT / name).rglob("*.py"):
-            above = homes(path) - {*FILES, *FOLDERS[: place + 1]}
-            assert {(name, one) for one in above} <= TO_BE_CUT, path.relative_to(ROOT)
+            assert homes(path) <= {*FILES, *FOLDERS[: place + 1]}, path.relative_to(ROOT)
 
 
-def test_public_names_exist_and_types_agree_with_the_lazy_table() -> None:
-    for name in tidegate.__all__:
+def test_public_names_are_few_and_exist() -> None:
+    names = [name for name in dir(tidegate) if name != "__version__"]
+    assert 0 < len(names) <= 45
+    for name in names:
         assert getattr(tidegate, name) is not None
-    source = (ROOT / "__init__.py").read_text()
-    typed = set(re.findall(r"import (\w+) as \1", source))
-    assert typed == set(tidegate.__all__) - {"__version__"}
 
 
 def test_versions_agree() -> None:

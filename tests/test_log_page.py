@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tidegate import Guardrail
+from tidegate.guardrails import Guardrail
 from tidegate.logs import Columns
 from tidegate.reports.log_page import log_page
 from tidegate.workflows import (
@@ -196,15 +196,16 @@ def test_two_bounds_and_a_paired_test_say_what_opens_the_gate(
     records: dict[str, dict[str, Any]],
 ) -> None:
     paper, paired = (_words(records[kind]) for kind in ("paper gate", "gate"))
-    assert "only if the first number is above the second" in paper
-    assert "wholly above the blue one" in paper
+    assert "only if the candidate's lower bound is above the safe policy's upper bound" in paper
+    assert "p-value: how often chance" not in paper
     assert "span of the basis" in paper
     assert "time scale" not in paper
-    for absent in ("first number is above", "above the blue one", "span of the basis"):
+    for absent in ("lower bound is above", "span of the basis"):
         assert absent not in paired
-    assert "p-value is at most" in paired
+    assert "p-value of the difference is small enough at every time scale" in paired
+    assert "p-value: how often chance" in paired
     assert "This is test 1 of an error budget (harmonic, planned for 52 tests)" in paired
-    assert "The boxes may overlap" in paired
+    assert "intervals may overlap" in paired
     evaluation = _words(records["evaluate"])
     assert "a line through the episodes of the leading time scale" in evaluation
     assert "basis" not in evaluation.replace("basis_", "")

@@ -44,6 +44,8 @@ from tidegate.logs import (
     stream_returns,
     without_panic_text,
 )
+from tidegate.logs.formats import SAMPLE
+from tidegate.record import plain
 
 STEPS = {
     "episode": [3, 3, 7, 8, 8, 8],
@@ -106,6 +108,29 @@ def test_every_format_gives_the_same_log(tmp_path: Path) -> None:
         assert read_log(source, WITH_X).log.digest() == expected, source
 
 
+def test_every_row_of_a_csv_file_has_a_say_in_its_types(tmp_path: Path) -> None:
+    count, early = SAMPLE + 2, [None] * SAMPLE
+    frame = one_step(count, reward=[1.0] * (count - 1) + [0.5])
+    expected = read_log(frame).log.digest()
+    whole = frame.with_columns(pl.col("reward").cast(pl.String).str.replace(r"\.0$", ""))
+    whole.write_csv(tmp_path / "late_fraction.csv")
+    assert read_log(tmp_path / "late_fraction.csv").log.digest() == expected
+    frame.with_columns(late=pl.Series([*early, 2**60, 2**60 + 1])).write_csv(tmp_path / "late.csv")
+    loaded = read_log(tmp_path / "late.csv")
+    assert loaded.log.digest() == expected
+    assert loaded.table.frame["late"][-2:].to_list() == [2**60, 2**60 + 1]
+    late_text = frame.with_columns(late=pl.Series(["1"] * SAMPLE + ["a", "b"]))
+    late_text.write_csv(tmp_path / "late_text.csv")
+    assert read_log(tmp_path / "late_text.csv").log.digest() == expected
+
+
+def test_unknown_propensities_are_not_checked() -> None:
+    """Unknown propensities have no kind: whatever the policies' columns hold, the log can be read."""
+    unknown = Columns(behavior_prob=None, propensity=Propensity.LOG_PROBABILITY)
+    loaded = read_log(FRAME.drop("behavior_prob"), unknown)
+    assert np.isnan(np.asarray(loaded.log.behavior_log_probs)[0, 0])
+
+
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "gzip"])
 def test_standard_input(kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     written(tmp_path)
@@ -134,9 +159,9 @@ def test_rows_in_any_order_are_sorted_and_keep_their_numbers() -> None:
 
 def test_frame_and_log_stay_aligned() -> None:
     loaded = read_log(FRAME[::-1], WITH_X)
-    rewards = loaded.frame["reward"].to_numpy()
+    rewards = loaded.table.frame["reward"].to_numpy()
     np.testing.assert_array_equal(loaded.grid(rewards), loaded.log.rewards)
-    assert loaded.where((2, 1)) == "row 1"
+    assert loaded.table.places(4) == "row 1"
     assert loaded.states.columns == ["x"]
     assert read_log(FRAME).states.columns == ["x", "new_prob", "ratio", "time"]
 
@@ -282,7 +307,7 @@ def test_episodes_are_ordered_by_time_whatever_they_are_called() -> None:
     loaded = read_log(frame[::-1], Columns(time="time", time_unit=TimeUnit.NUMBER))
     np.testing.assert_array_equal(loaded.log.episode_numbers, [5, 10, 20])
     np.testing.assert_array_equal(loaded.log.rewards[1], [4, 5, 6])
-    with pytest.raises(LogError, match=r"no place in time.*Name a time column"):
+    with pytest.raises(LogError, match=r"do not tell their order in time.*Name a time column"):
         read_log(frame)
 
 
@@ -301,7 +326,7 @@ def test_tied_times_forecast_like_any_other() -> None:
         (["2024-01-01", "soon"], TimeUnit.DAY, r"row 1: column 'when' holds 'soon'.*ISO 8601"),
         ([1.7e12, 1.7e12], TimeUnit.DAY, r"reaches 1.7e\+12.*milliseconds"),
         ([1.0, np.nan], TimeUnit.EPISODE, r"row 1: column 'when' is nan"),
-        ([1.0, None], TimeUnit.HOUR, r"row 1: column 'when' has 1 missing"),
+        ([1.0, None], TimeUnit.HOUR, r"row 1: column 'when' has 1 missing value\."),
         (["a", "b"], TimeUnit.NUMBER, r"row 0; row 1: column 'when' holds 'a'"),
     ],
 )
@@ -398,8 +423,8 @@ def test_a_function_as_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "has_nan": r"row 3; row 4; row 5: .*nan",
         "narrow": r"shape \(6, 1\).*\(6, 2\)",
         "fails": r"failed: .*no such column",
-        "words": r"no array of numbers",
-        "constant": r"no function",
+        "words": r"did not return an array of numbers",
+        "constant": r"'constant' of 'tidegate_rules' is of type int, not a function",
         "missing": r"cannot import 'missing'",
     }.items():
         with pytest.raises(PolicyError, match=message):
@@ -445,7 +470,7 @@ def test_from_file_to_decision(tmp_path: Path) -> None:
     settings = ForecastSettings(lookahead=10)
     decision = safety_test(candidate, safe, HeldOutEpisodes(loaded.log), settings)
     assert decision.verdict is Verdict.DEPLOY
-    assert json.loads(decision.to_json())["data_hash"] == loaded.log.digest()
+    assert plain(decision)["data_hash"] == loaded.log.digest()
 
 
 # Propensities.
@@ -504,7 +529,7 @@ def test_estimates_are_refused_where_they_mean_nothing() -> None:
     )
     with pytest.raises(SettingsError, match=r"continuous"):
         estimate_propensities(doses)
-    with pytest.raises(LogError, match=r"1 episodes cannot be split"):
+    with pytest.raises(LogError, match=r"too few episodes \(1\) to fit"):
         estimate_propensities(read_log(one_step(1)))
     with pytest.raises(SettingsError, match=r"held_out_fraction is 1"):
         estimate_propensities(read_log(one_step(9)), held_out_fraction=1.0)
@@ -572,7 +597,7 @@ def test_the_bad_cell_of_a_file_is_named(tmp_path: Path) -> None:
         read_log(tmp_path / "a.csv")
     lines[4] = "4,1,0.5"
     (tmp_path / "a.csv").write_text("\n".join(lines))
-    with pytest.raises(LogError, match=r"a.csv, row 4: column 'reward' has 1 missing"):
+    with pytest.raises(LogError, match=r"a.csv, row 4: column 'reward' has 1 missing value\."):
         read_log(tmp_path / "a.csv")
     records = [*one_step(3).rows(named=True), {"episode": 4, "action": [1]}]
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps(one) for one in records))
@@ -591,7 +616,9 @@ def test_the_bad_row_of_the_second_file_is_named(tmp_path: Path) -> None:
     ):
         read_log(str(tmp_path / "*.parquet"))
     second.drop("reward").write_parquet(tmp_path / "2.parquet")
-    with pytest.raises(LogError, match=r"2.parquet has other columns than 1.parquet: \['reward'\]"):
+    with pytest.raises(
+        LogError, match=r"2.parquet does not have the same columns as 1.parquet: \['reward'\]"
+    ):
         read_log([tmp_path / "1.parquet", tmp_path / "2.parquet"])
 
 
@@ -631,7 +658,7 @@ def test_large_episode_numbers_are_not_merged(tmp_path: Path) -> None:
 
 def test_a_loaded_log_is_frozen() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        read_log(FRAME).source = "x"  # type: ignore[misc]
+        read_log(FRAME).labels = ("x",)  # type: ignore[misc]
 
 
 HARM = FRAME.with_columns(harm=pl.Series([0, 1, 0, 2, 0, 3]), late=pl.Series([0.5] * 6))
@@ -674,7 +701,7 @@ def test_bad_outcome_cells_are_named_with_their_rows(cells: list[Any], message: 
 def test_rows_of_a_file_count_from_one_for_outcomes_too(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     HARM.with_columns(harm=pl.Series([0, 1, None, 2, 0, 3]))[::-1].write_csv(path)
-    with pytest.raises(LogError, match=r"log.csv, row 4: column 'harm' has 1 missing"):
+    with pytest.raises(LogError, match=r"log.csv, row 4: column 'harm' has 1 missing value\."):
         read_log(path, Columns(outcomes=("harm",)))
 
 
@@ -684,7 +711,7 @@ def test_outcomes_in_a_mapping_file_and_mistakes(tmp_path: Path) -> None:
     assert override_columns(Columns(), {"outcomes": "harm, late"}).outcomes == ("harm", "late")
     with pytest.raises(LogError, match=r"no column 'harn'. Did you mean 'harm'\?.*A guardrail"):
         read_log(HARM, Columns(outcomes=("harn",)))
-    with pytest.raises(SettingsError, match="outcomes names something twice"):
+    with pytest.raises(SettingsError, match="outcomes lists a name twice"):
         Columns(outcomes=("harm", "harm"))
 
 

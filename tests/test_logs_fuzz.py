@@ -180,7 +180,7 @@ def mutated(kind: str, rng: Rng, folder: Path) -> Any:
 def assert_sound(loaded: LoadedLog) -> None:
     log, mask = loaded.log, np.asarray(loaded.log.mask)
     assert mask[:, 0].all()
-    assert mask.sum() == loaded.frame.height
+    assert mask.sum() == loaded.table.frame.height
     assert np.isfinite(np.asarray(log.rewards)).all()
     assert (np.diff(np.asarray(log.episode_numbers)) >= 0).all()
     probs = np.exp(np.asarray(log.behavior_log_probs))[mask]

@@ -12,11 +12,10 @@ from tidegate import (
     ForecastSettings,
     LogError,
     SettingsError,
-    effective_sample_size,
-    episode_ratios,
     forecast_performance,
     pdis_returns,
 )
+from tidegate.forecast import forecast_returns
 from tidegate.logs import (
     Columns,
     StreamedReturns,
@@ -25,8 +24,7 @@ from tidegate.logs import (
     resolve_policy,
     stream_returns,
 )
-from tidegate.performance import forecast_returns
-from tidegate.returns import stopped_ratios
+from tidegate.returns import effective_sample_size, episode_ratios, stopped_ratios
 
 SPECS = ["column:new_prob", "ratio:ratio", "behavior"]
 
@@ -194,7 +192,7 @@ def test_what_cannot_be_streamed(path: Path, tmp_path: Path) -> None:
         stream_returns(tmp_path / "cut.parquet", SPECS)
     firsts = FRAME.filter(pl.col("step") == 0)
     pl.concat([firsts, firsts[:1]]).write_parquet(tmp_path / "mixed.parquet")
-    with pytest.raises(LogError, match=r"do not lie together"):
+    with pytest.raises(LogError, match=r"are not next to each other"):
         stream_returns(tmp_path / "mixed.parquet", SPECS, Columns(episode="name", time="hour"))
 
 

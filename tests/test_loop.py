@@ -14,7 +14,6 @@ from tidegate import (
     CosineBasis,
     EpisodeLog,
     ForecastSettings,
-    History,
     LiveLoop,
     LogError,
     Reason,
@@ -23,14 +22,14 @@ from tidegate import (
     SoftmaxPolicy,
     SpinSettings,
     TabularPolicy,
+    TwoBounds,
     Verdict,
     simulate,
-    spin_step,
 )
 from tidegate.basis import Basis
-from tidegate.drivers import _stages
+from tidegate.drivers import History, _stages
 from tidegate.episodes import pad_steps
-from tidegate.loop import initial_state, observe
+from tidegate.loop import initial_state, observe, spin_step
 from tidegate.simulators.recommender import Recommender
 
 
@@ -44,7 +43,7 @@ def _settings(basis: Basis | None = None, **changes: object) -> SpinSettings:
         average_gradient=True,
         draws=40,
     )
-    forecast = ForecastSettings(4, basis=basis or CosineBasis(1), draws=80)
+    forecast = ForecastSettings(4, TwoBounds(basis or CosineBasis(1)), draws=80)
     return SpinSettings(forecast, search, **changes)  # type: ignore[arg-type]
 
 
@@ -197,11 +196,11 @@ def test_live_equals_scanned() -> None:
 def test_saving_and_resuming_changes_nothing(tmp_path: Path) -> None:
     settings, windows = _settings(), _windows(30)
     through = LiveLoop(settings, WORLD.safe_policy, seed=8, capacity=11)
-    expected = [through.step(window).to_json() for window in windows]
+    expected = [through.step(window).to_dict() for window in windows]
     loop = LiveLoop(settings, WORLD.safe_policy, seed=8, capacity=11)
     records = []
     for i, window in enumerate(windows):
-        records.append(loop.step(window).to_json())
+        records.append(loop.step(window).to_dict())
         if i in (3, 17):
             loop.save(tmp_path / "loop")
             loop = LiveLoop.load(tmp_path / "loop", settings, WORLD.safe_policy, window)

@@ -14,22 +14,21 @@ from tidegate import (
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
-    Plan,
     PolynomialBasis,
     Reason,
     RecordedPolicy,
     SoftmaxPolicy,
+    TwoBounds,
     Verdict,
-    plan,
     safety_test,
 )
 from tidegate.basis import Basis, TimeAxis
-from tidegate.performance import design_for
-from tidegate.planning import GROWTH, _shrinkage
+from tidegate.planning import GROWTH, Plan, _shrinkage, plan
 from tidegate.presets import multiscale_forecast
-from tidegate.records import Advantage
+from tidegate.record import Advantage, plain
+from tidegate.trend import trend_design
 
-SETTINGS = ForecastSettings(10, basis=CosineBasis(1))
+SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(1)))
 SAFE = SoftmaxPolicy(np.zeros(3))
 GOOD = SoftmaxPolicy([-1.0, 0.0, 2.0])
 
@@ -43,21 +42,20 @@ def _log(rows: int = 400, *, gap: float = 0.15, seed: int = 2) -> EpisodeLog:
 
 @pytest.mark.parametrize("basis", [ConstantBasis(), CosineBasis(3), PolynomialBasis(1)])
 def test_extrapolated_weights_are_those_of_a_longer_log(basis: Basis) -> None:
-    settings = ForecastSettings(20, basis=basis)
+    settings = ForecastSettings(20, TwoBounds(basis))
     at = int(np.searchsorted(GROWTH, 4.0))
     squares = []
     for rows in (400, round(400 * GROWTH[at])):
         log = _log(rows)
-        weights = design_for(
-            settings, log, TimeAxis.over(log.span, settings.lookahead)
-        ).forecast_weights
+        axis = TimeAxis.over(log.span, settings.lookahead)
+        weights = trend_design(basis, log.episode_numbers, log.present, axis).forecast_weights
         squares.append(float(np.sum(np.asarray(weights) ** 2)))
     shrinkage = _shrinkage(settings, TimeAxis.over(_log(400).span, settings.lookahead), 399)
     assert shrinkage[at] == pytest.approx(np.sqrt(squares[1] / squares[0]), rel=0.02)
 
 
 def test_with_a_constant_the_number_is_the_square_law() -> None:
-    found = plan(GOOD, SAFE, _log(), ForecastSettings(10, basis=ConstantBasis()))
+    found = plan(GOOD, SAFE, _log(), ForecastSettings(10, TwoBounds(ConstantBasis())))
     assert found.reason is Reason.NOT_BETTER
     assert found.difference is not None
     assert found.half_widths is not None
@@ -95,7 +93,7 @@ def test_ranges_are_ordered_and_say_what_they_rest_on() -> None:
     assert low <= found.more_episodes < found.likely_episodes
     assert high is None or high > found.more_episodes
     assert "rests on" in str(found)
-    content = json.loads(json.dumps(found.summary(), allow_nan=False))
+    content = json.loads(json.dumps(plain(found), allow_nan=False))
     assert content["more_episodes"] == found.more_episodes
     assert content["lacking_actions"] == [2]
 
@@ -137,7 +135,6 @@ def _gated(log: EpisodeLog) -> tuple[Plan, Decision, Advantage]:
     """The plan, and the gate that it is about: a share of the log tries the time scales in both."""
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), MULTISCALE)
     found = plan(GOOD, SAFE, log, MULTISCALE)
-    assert decision.advantage is not None
     assert found.reason is decision.reason
     assert found.difference == pytest.approx(decision.advantage.point)
     widths = decision.advantage.point - decision.advantage.lower
@@ -173,7 +170,7 @@ def test_more_traffic_lessens_noise_and_not_bias() -> None:
             assert f"About {found.more_traffic:.2g} times as many episodes" in str(found)
             assert f"The last {leading.span:.4g} of 600 forecast best" in str(found)
         seen.add((advantage.leading > 1, found.more_traffic is not None, decision.reason))
-        json.dumps(found.summary(), allow_nan=False)
+        json.dumps(plain(found), allow_nan=False)
     assert {(True, True, Reason.NOT_BETTER), (False, False, Reason.NOT_BETTER)} <= seen
 
 
@@ -220,7 +217,7 @@ def test_unfit_logs_have_no_number(rows: int, values: float, sentence: str) -> N
     assert found.more_episodes is None
     assert sentence in str(found)
     assert "nan" not in str(found)
-    json.dumps(found.summary(), allow_nan=False)
+    json.dumps(plain(found), allow_nan=False)
 
 
 def test_constant_rewards_have_no_number() -> None:

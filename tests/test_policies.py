@@ -10,7 +10,6 @@ from scipy import stats
 from tidegate import (
     EpisodeLog,
     GaussianPolicy,
-    LinearGaussianPolicy,
     LinearPolicy,
     MLPPolicy,
     Policy,
@@ -21,7 +20,7 @@ from tidegate import (
     load_policy,
     save_policy,
 )
-from tidegate.policies import DiscretePolicy, ParametricPolicy
+from tidegate.policies import DiscretePolicy, LinearGaussianPolicy, ParametricPolicy
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(7, 3))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tidegate.experiments.beyond import beyond_sweeps
-from tidegate.experiments.reproduce import run_study
+from tidegate.experiments.reproduce import Effort, run_study
 from tidegate.experiments.studies import table1
 from tidegate.experiments.tables import CellSummary, markdown, summarise
 
@@ -24,7 +24,7 @@ def summaries(tmp_path_factory: pytest.TempPathFactory) -> Summaries:
     sweeps = [sweep for sweep in table1() if sweep.name in names]
     out: Path = tmp_path_factory.mktemp("study")
     with jax.enable_x64(False):
-        rows = summarise(run_study(sweeps, runs=RUNS, seed=1, out=out))
+        rows = summarise(run_study(sweeps, out, Effort(RUNS, 1)))
     print("\n" + markdown(rows))
     return {(one.algorithm, int(one.cell)): one for one in rows}
 
@@ -45,7 +45,7 @@ def test_multiscale_is_safe_and_earns_several_times_more(
 ) -> None:
     sweeps = [sweep for sweep in beyond_sweeps("recosys") if sweep.name == "Multiscale"]
     with jax.enable_x64(False):
-        found = summarise(run_study(sweeps, runs=MULTISCALE_RUNS, seed=1, out=tmp_path))
+        found = summarise(run_study(sweeps, tmp_path, Effort(MULTISCALE_RUNS, 1)))
     print("\n" + markdown(found, published=False))
     by_cell = {one.cell: one for one in found}
     for speed, times in enumerate((1.4, 3, 5, 5)):

@@ -17,18 +17,20 @@ from tidegate import (
     RecordedPolicy,
     SoftmaxPolicy,
     TabularPolicy,
-    control_variate_returns,
     dr_returns,
+    pdis_returns,
+)
+from tidegate.episodes import grow
+from tidegate.returns import (
+    control_variate_returns,
     effective_sample_size,
     episode_ratios,
     is_returns,
     observed_returns,
-    pdis_returns,
+    stopped_ratios,
     weighted_is_returns,
     weighted_pdis_returns,
 )
-from tidegate.episodes import grow
-from tidegate.returns import stopped_ratios
 
 from .oracles import SmallMDP, is_return, pdis_return
 

@@ -11,6 +11,7 @@ import pytest
 from tidegate import (
     ConstantBasis,
     CosineBasis,
+    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
@@ -20,17 +21,19 @@ from tidegate import (
     SettingsError,
     SoftmaxPolicy,
     TrainingEpisodes,
+    TwoBounds,
     Verdict,
     pdis_returns,
     safety_test,
     split_log,
 )
 from tidegate.basis import TimeAxis
-from tidegate.performance import draw_multipliers
+from tidegate.forecast import draw_multipliers
 
 from . import oracles
 
-SETTINGS = ForecastSettings(10, basis=CosineBasis(1))
+BASIS = CosineBasis(1)
+SETTINGS = ForecastSettings(10, TwoBounds(BASIS))
 SAFE = SoftmaxPolicy(np.zeros(3))
 GOOD = SoftmaxPolicy([-1.0, 0.0, 2.0])
 
@@ -53,6 +56,11 @@ def _gate(log: EpisodeLog, settings: ForecastSettings = SETTINGS) -> Any:
     return safety_test(candidate, safe, HeldOutEpisodes(log), settings)
 
 
+def _dumped(decision: Decision) -> str:
+    """The record as strict JSON."""
+    return json.dumps(decision.to_dict(), allow_nan=False)
+
+
 def test_a_clearly_better_policy_is_deployed() -> None:
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), SETTINGS)
     assert decision.verdict is Verdict.DEPLOY
@@ -64,8 +72,8 @@ def test_bounds_are_algorithm_2_at_half_alpha_each() -> None:
     log = _log(60)
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), SETTINGS, seed=4)
     axis = TimeAxis(0.0, 60.0, 10)
-    phi = np.asarray(SETTINGS.basis.design_matrix(np.arange(1.0, 61), axis))
-    varphi = np.asarray(SETTINGS.basis.design_matrix(np.arange(61.0, 71), axis))
+    phi = np.asarray(BASIS.design_matrix(np.arange(1.0, 61), axis))
+    varphi = np.asarray(BASIS.design_matrix(np.arange(61.0, 71), axis))
     signs = np.asarray(draw_multipliers(SETTINGS, log, 4).block(0, 60))
     # α/2 on one side is the two-sided interval at α.
     lower, _ = oracles.percentile_t_interval(
@@ -89,14 +97,14 @@ def test_an_empty_test_split() -> None:
     _, held_out = split_log(_log(), train_fraction=1.0)
     decision = safety_test(GOOD, SAFE, held_out, SETTINGS)
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NO_EPISODES)
-    json.loads(decision.to_json())
+    _dumped(decision)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 9])
 def test_too_few_episodes(rows: int) -> None:
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log(rows)), SETTINGS)
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.TOO_FEW_EPISODES)
-    rich = ForecastSettings(10, basis=CosineBasis(7))
+    rich = ForecastSettings(10, TwoBounds(CosineBasis(7)))
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log(15)), rich)
     assert decision.reason is Reason.TOO_FEW_EPISODES
 
@@ -138,7 +146,7 @@ def test_the_support_check_forgives_rounding_and_can_be_switched_off() -> None:
         safe=np.full(200, 0.333),
     )
     assert _gate(log).verdict is Verdict.DEPLOY
-    off = ForecastSettings(10, basis=CosineBasis(1), support_z=np.inf)
+    off = ForecastSettings(10, TwoBounds(CosineBasis(1)), support_z=np.inf)
     assert safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), off).verdict is Verdict.DEPLOY
     assert (
         _gate(_recorded(1.0), off).verdict is Verdict.DEPLOY
@@ -167,7 +175,7 @@ def test_constant_rewards_are_no_evidence() -> None:
     decision = _gate(log)
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NO_VARIATION)
     # Rounding residues of the regression must not count as variation either.
-    curved = _gate(log, ForecastSettings(10, basis=CosineBasis(3)))
+    curved = _gate(log, ForecastSettings(10, TwoBounds(CosineBasis(3))))
     assert curved.reason is Reason.NO_VARIATION
 
 
@@ -208,15 +216,18 @@ def test_the_record_repeats_to_the_bit() -> None:
     first = safety_test(GOOD, SAFE, log, SETTINGS, seed=11)
     with jax.enable_x64(False):
         second = safety_test(GOOD, SAFE, log, SETTINGS, seed=11)
-    assert first.to_json() == second.to_json()
-    record = json.loads(first.to_json())
-    assert record["settings"]["basis"] == {"class": "CosineBasis", "order": 1, "columns": 2}
-    assert record["settings"]["interval"] == "percentile_t_interval"
-    assert record["data_hash"] == log.log.digest()
+    assert _dumped(first) == _dumped(second)
+    record = json.loads(_dumped(first))
+    basis = {"class": "CosineBasis", "order": 1, "columns": 2}
+    assert record["settings"]["test"] == {"class": "TwoBounds", "basis": basis}
+    assert record["settings"]["estimator"] == "pdis_returns"
+    assert record["test_data_hash"] == log.log.digest()
+    assert record["training_data_hash"] is None
     assert record["versions"]["jax"] == jax.__version__
     assert record["seed"] == 11
-    assert record["policy_hashes"] == {"candidate": GOOD.digest(), "safe": SAFE.digest()}
-    assert record["forecast_episodes"] == [201, 210]
+    for role, policy in (("candidate", GOOD), ("safe", SAFE)):
+        assert record[role]["policy_hash"] == policy.digest()
+        assert record[role]["forecast_episodes"] == [201, 210]
     other = safety_test(GOOD, SAFE, log, SETTINGS, seed=12)
     assert other.candidate.lower != first.candidate.lower
 
@@ -234,7 +245,7 @@ def test_error_rate_when_nothing_is_better() -> None:
     400 logs; the binomial standard error at 5 % is 1.1 points.
     """
     rng = np.random.default_rng(0)
-    settings = ForecastSettings(5, basis=ConstantBasis())
+    settings = ForecastSettings(5, TwoBounds(ConstantBasis()))
     wrong = 0
     for _ in range(400):
         log = EpisodeLog.from_arrays(

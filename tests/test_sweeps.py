@@ -1,5 +1,6 @@
 """Sweeps as data, batches as programs, studies that go on where they were."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -14,10 +15,11 @@ import polars as pl
 import pytest
 
 from tidegate import SettingsError
+from tidegate.experiments import batches
 from tidegate.experiments.batches import cut
 from tidegate.experiments.domains import Domain
 from tidegate.experiments.engines import batch_size
-from tidegate.experiments.reproduce import run_study, split_runs
+from tidegate.experiments.reproduce import Effort, run_study, split_runs
 from tidegate.experiments.store import Store
 from tidegate.experiments.studies import diabetes_world, figure4, table1
 from tidegate.experiments.sweep import (
@@ -30,6 +32,7 @@ from tidegate.experiments.sweep import (
     resolve,
 )
 from tidegate.experiments.tables import PUBLISHED, Estimate, markdown, summarise
+from tidegate.simulators.recommender import Recommender
 
 DEFINITION = """
 name = "tiny"
@@ -72,6 +75,8 @@ def test_a_sweep_is_read_from_toml(tiny: Sweep) -> None:
         (("name = ", "nonsense = 1\nname = "), r"nonsense"),
         (("lookahead = {choice = [4, 8]}", ""), r"says nothing of the lookahead"),
         (("[cells]", "[cells"), r"cannot read a sweep"),
+        (("name = ", "length = 'order_of_magnitude'\nname = "), r"length is 'order_of_magnitude'"),
+        (("name = ", "jump = 'frequencies'\nname = "), r"cell 'slow': jump is 'frequencies'"),
     ],
 )
 def test_a_malformed_sweep(change: tuple[str, str], message: str, tmp_path: Path) -> None:
@@ -97,13 +102,43 @@ def test_every_run_is_listed_once_and_drawn_from_its_range(tiny: Sweep) -> None:
 
 def test_batches_partition_the_runs_by_shape(tiny: Sweep) -> None:
     runs = list_runs(tiny, settings=50, trials=1, seed=0)
-    batches = cut(tiny, runs, size=16, seed=0)
-    assert sum(len(batch.runs) for batch in batches) == len(runs)
-    assert len({batch.name for batch in batches}) == len(batches)
-    for batch in batches:
+    parts = cut(tiny, runs, size=16, seed=0)
+    assert sum(len(batch.runs) for batch in parts) == len(runs)
+    assert len({batch.name for batch in parts}) == len(parts)
+    for batch in parts:
         assert len(set(batch.runs.drawn["lookahead"].tolist())) == 1
         assert len(batch.runs) <= batch.size <= 16
-    assert len({batch.program for batch in batches}) == 2
+    assert len({batch.program for batch in parts}) == 2
+
+
+def test_runs_are_sorted_by_the_field_that_the_sweep_names(tiny: Sweep) -> None:
+    runs = list_runs(tiny, settings=50, trials=1, seed=0)
+    by_weight = dataclasses.replace(tiny, length="entropy_weight")
+    for sweep, is_sorted in ((tiny, False), (by_weight, True)):
+        for lookahead in (4, 8):
+            parts = [b for b in cut(sweep, runs, size=16, seed=0) if b.shape[0][1] == lookahead]
+            weight = np.concatenate([batch.runs.drawn["entropy_weight"] for batch in parts])
+            assert bool(np.all(np.diff(weight) >= 0)) == is_sorted
+    assert all(sweep.length == "steps_per_episode" for sweep in table1())
+
+
+class Described(Recommender):
+    """A world that happens to have a field called `jump`."""
+
+    jump: float = 3.0
+
+
+def test_only_the_sweep_says_whether_a_world_jumps(tiny: Sweep) -> None:
+    here = dataclasses.replace(tiny, world=f"{__name__}:Described", num_episodes=16)
+    cells = {name: {**cell, "jump": 20.0} for name, cell in tiny.cells.items()}
+    for sweep, has_lapse in (
+        (here, False),
+        (dataclasses.replace(here, cells=cells), False),
+        (dataclasses.replace(here, cells=cells, jump="jump"), True),
+    ):
+        (batch, *_) = cut(sweep, list_runs(sweep, settings=1, trials=1, seed=0), size=2, seed=0)
+        found = jax.eval_shape(batches._program(batch), *batches.arguments(batch, batch.runs))
+        assert ("lapse" in found) == has_lapse
 
 
 def test_table_1_is_six_sweeps() -> None:
@@ -131,12 +166,12 @@ def test_rows_do_not_depend_on_the_batch_size_and_a_study_goes_on(
     tiny: Sweep, tmp_path: Path
 ) -> None:
     with jax.enable_x64(False):
-        first = run_study([tiny], runs=6, seed=3, out=tmp_path / "a", size=12)
-        small = run_study([tiny], runs=6, seed=3, out=tmp_path / "b", size=5)
+        first = run_study([tiny], tmp_path / "a", Effort(6, 3), size=12)
+        small = run_study([tiny], tmp_path / "b", Effort(6, 3), size=5)
         parts = sorted((tmp_path / "b" / "parts").iterdir())
         parts[0].unlink()
         (tmp_path / "b" / "rows.parquet").unlink()
-        resumed = run_study([tiny], runs=6, seed=3, out=tmp_path / "b", size=99)
+        resumed = run_study([tiny], tmp_path / "b", Effort(6, 3), size=99)
     assert len(first["cell"]) == 12
     for name, values in first.items():
         if values.dtype.kind == "f":

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from tidegate import SettingsError, lipschitz_bound
+from tidegate import SettingsError
+from tidegate.theory import lipschitz_bound
 
 
 def test_the_tight_example() -> None:

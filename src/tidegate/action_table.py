@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from .arrays import full_products
 from .bootstrap import Multipliers, weighted_sums
 from .episodes import EpisodeLog
-from .performance import ForecastSettings
+from .forecast import ForecastSettings
 from .policies import MAX_SUMMED, ParametricPolicy, SoftmaxPolicy
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, fit_trend

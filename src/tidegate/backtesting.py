@@ -1,34 +1,32 @@
 """Had the gate been used in the past of this log: did its intervals hold, were its deployments right?
 
-What came next is known only through noisy estimates of it: the mean of the returns that importance
-sampling gives for the following episodes. So it is compared with a prediction interval, which adds the
-sampling error of that mean to the interval of the forecast. If the candidate was found with the help of
-this log, the backtest flatters it.
+What came next is known only through noisy estimates of it: the mean of the returns that are estimated for
+the following test episodes. So it is compared with a prediction interval, which adds the sampling error
+of that mean to the interval of the forecast. If the candidate was found with the help of the tested
+episodes, the backtest flatters it.
 """
 
 import dataclasses
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Array, Bool, Float, Int
 from scipy import stats
 
-from .arrays import Floats, in_double, map_leaves, replace_at
+from .arrays import ArrayLike, Flags, Floats, Integers, in_double, map_leaves, replace_at
 from .basis import TimeAxis
 from .bootstrap import Multipliers
+from .comparison import Comparison, Reason, Terms, Verdict
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from .errors import SettingsError
-from .findings import summarise
-from .goodness import BehaviorPolicy, in_time_order
-from .performance import ForecastSettings, draw_multipliers
-from .policies import Policy
-from .safety import Comparison, compare_policies
-from .trend import TrendFit, fit_trend
-from .verdicts import Reason, Verdict
+from .forecast import ForecastSettings, draw_multipliers, held_out_returns
+from .goodness import in_time_order
+from .policies import BehaviorPolicy, Policy
+from .safety import compare_policies, with_training
+from .trend import TrendFit
 
 RECENT = 50  # residuals that say how noisy the following episodes are, at least
 
@@ -36,6 +34,8 @@ RECENT = 50  # residuals that say how noisy the following episodes are, at least
 @dataclasses.dataclass(frozen=True)
 class Rate:
     """How often something happened, with its binomial error."""
+
+    derived: ClassVar = ("share", "interval")
 
     count: int
     total: int
@@ -65,15 +65,6 @@ class Rate:
             f"{self.count} of {self.total} ({self.count / self.total:.0%}, {low:.0%} to {high:.0%})"
         )
 
-    def summary(self) -> dict[str, Any]:
-        """The rate in plain JSON values."""
-        return {
-            "count": self.count,
-            "total": self.total,
-            "share": self.share,
-            "interval": list(self.interval),
-        }
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PolicyBacktest:
@@ -92,10 +83,10 @@ class PolicyBacktest:
     predicted_upper: Floats
 
     @property
-    def known(self) -> npt.NDArray[np.bool_]:
+    def known(self) -> Flags:
         """Where there is something to compare."""
         ends = (self.predicted_lower, self.predicted_upper, self.realised)
-        known: npt.NDArray[np.bool_] = np.logical_and.reduce([np.isfinite(one) for one in ends])
+        known: Flags = np.logical_and.reduce([np.isfinite(one) for one in ends])
         return known
 
     @property
@@ -121,10 +112,15 @@ class Backtest:
     `difference_noise` its standard error.
     """
 
+    derived: ClassVar = (
+        "coverage", "interval_coverage", "deployments", "wrong_deployments",
+        "clearly_wrong_deployments", "sentence", "verdicts",
+    )  # fmt: skip
+
     dates: Floats
     lookahead: int
     alpha: float
-    following: npt.NDArray[np.int64]
+    following: Integers
     candidate: PolicyBacktest
     safe: PolicyBacktest
     reasons: tuple[Reason, ...]
@@ -132,12 +128,27 @@ class Backtest:
     difference_noise: Floats
 
     @property
+    def coverage(self) -> dict[str, Rate]:
+        """How often each policy's prediction interval held what came next."""
+        return {"candidate": self.candidate.coverage, "safe": self.safe.coverage}
+
+    @property
+    def interval_coverage(self) -> dict[str, Rate]:
+        """How often each policy's forecast interval did."""
+        policies = {"candidate": self.candidate, "safe": self.safe}
+        return {name: one.interval_coverage for name, one in policies.items()}
+
+    @property
+    def sentence(self) -> str:
+        return str(self)
+
+    @property
     def verdicts(self) -> tuple[Verdict, ...]:
         """What the gate would have said at each date."""
         return tuple(Verdict.DEPLOY if deploys else Verdict.KEEP for deploys in self.deploys)
 
     @property
-    def deploys(self) -> npt.NDArray[np.bool_]:
+    def deploys(self) -> Flags:
         return np.array([reason is Reason.BETTER for reason in self.reasons], bool)
 
     @property
@@ -155,7 +166,7 @@ class Backtest:
         """Those where it was negative beyond its noise (one-sided, 2.5 %)."""
         return self._wrong(self.difference + 1.96 * self.difference_noise < 0)
 
-    def _wrong(self, wrong: npt.NDArray[np.bool_]) -> Rate:
+    def _wrong(self, wrong: Flags) -> Rate:
         judged = self.deploys & np.isfinite(self.difference)
         return Rate(int((wrong & judged).sum()), int(judged.sum()))
 
@@ -169,22 +180,6 @@ class Backtest:
             f"estimated advantage was negative {self.wrong_deployments}, beyond its noise "
             f"{self.clearly_wrong_deployments}."
         )
-
-    def summary(self) -> dict[str, Any]:
-        """The backtest in plain JSON values: rates, then one entry per date."""
-        policies = {"candidate": self.candidate, "safe": self.safe}
-        return {
-            "coverage": {name: one.coverage.summary() for name, one in policies.items()},
-            "interval_coverage": {
-                name: one.interval_coverage.summary() for name, one in policies.items()
-            },
-            "deployments": self.deployments.summary(),
-            "wrong_deployments": self.wrong_deployments.summary(),
-            "clearly_wrong_deployments": self.clearly_wrong_deployments.summary(),
-            "sentence": str(self),
-            "verdicts": summarise(self.verdicts),
-            **{name: summarise(value) for name, value in vars(self).items()},
-        }
 
 
 class _AtDate(eqx.Module):
@@ -208,6 +203,7 @@ def backtest(
     log: EpisodeLog,
     settings: ForecastSettings,
     *,
+    training: EpisodeLog | None = None,
     dates: int = 20,
     every: int | None = None,
     seed: int = 0,
@@ -216,15 +212,30 @@ def backtest(
 
     Dates are `every` apart, by default the lookahead, so that no episode is used twice as what came
     next. Without a safe policy, the candidate is compared with the behaviour that collected the log.
+    `training` are the episodes that a gate on this log trains on; without them, it is split as the gate
+    would split it.
     """
     if settings.exact:
         raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
-    log = in_time_order(log)
+    given = None if training is None else TrainingEpisodes(training)
+    seen, held_out = with_training(settings, given, HeldOutEpisodes(log), seed)
+    log, trains = _merged(None if seen is None else seen.log, held_out.log)
     times = backtest_dates(log, settings, dates, settings.lookahead if every is None else every)
     multipliers = draw_multipliers(settings, log, seed)
     policies = (candidate, BehaviorPolicy() if safe is None else safe)
-    rows = _at_dates(settings, policies, log, jnp.asarray(times), multipliers)
+    rows = _at_dates(settings, policies, log, trains, jnp.asarray(times), multipliers)
     return _describe(settings, times, rows)
+
+
+def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeLog, Flags | None]:
+    """Both parts in the order of time, and which episodes are for training."""
+    if training is None:
+        return in_time_order(held_out), None
+    both = map_leaves(lambda a, b: np.concatenate([a, b]), training, held_out)
+    trains = np.arange(both.capacity) < training.capacity
+    rows = np.flatnonzero(np.asarray(both.present))
+    rows = rows[np.argsort(np.asarray(both.episode_numbers)[rows], kind="stable")]
+    return both.take(rows), trains[rows]
 
 
 def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
@@ -244,65 +255,60 @@ def _at_dates(
     settings: ForecastSettings,
     policies: tuple[Policy, Policy],
     log: EpisodeLog,
+    trains: Bool[ArrayLike, " n"] | None,
     times: Float[Array, " m"],
     multipliers: Multipliers,
 ) -> _AtDate:
     """One compiled program for all dates: what is not yet known is masked out."""
-    returns = jnp.stack([settings.estimator(one, log, settings.discount) for one in policies])
     numbers = jnp.asarray(log.episode_numbers)
-
-    def at(time: Float[Array, ""]) -> _AtDate:
-        training, held_out = _parts(settings, log, numbers <= time)
-        axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
-        outcome = compare_policies(
-            settings, *policies, held_out, axis, multipliers, training=training
-        )
-        fits = (outcome.candidate, outcome.safe)
-        intervals = (outcome.candidate_interval, outcome.safe_interval)
-        after = (numbers > time) & (numbers <= axis.end)
-        following = jnp.sum(after)
-        window = jnp.maximum(RECENT, following)
-        noise = [_noise(fit, window) for fit in (*fits, _difference(outcome))]
-        share = jnp.where(following > 0, 1 / following, jnp.nan)
-        realised = jnp.sum(jnp.where(after, returns, 0.0), axis=1) * share
-        return _AtDate(
-            forecast=jnp.stack([fit.point for fit in fits]),
-            lower=jnp.stack([interval.lower for interval in intervals]),
-            upper=jnp.stack([interval.upper for interval in intervals]),
-            realised=realised,
-            noise=jnp.sqrt(jnp.stack(noise[:2]) * share),
-            difference=realised[0] - realised[1],
-            difference_noise=jnp.sqrt(noise[2] * share),
-            following=following,
-            reason=outcome.reason,
-        )
-
-    rows: _AtDate = jax.lax.map(at, times)
-    return rows
-
-
-def _parts(
-    settings: ForecastSettings, log: EpisodeLog, known: Bool[Array, " n"]
-) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
-    """What is known at a date; every third episode is for training, if the settings need some."""
+    tested = jnp.ones(numbers.shape, bool) if trains is None else ~jnp.asarray(trains)
 
     def only(rows: Bool[Array, " n"]) -> EpisodeLog:
         part: EpisodeLog = replace_at(lambda one: one.mask, log, log.mask & rows[:, None])
         return part
 
-    if not settings.needs_training:
-        return None, HeldOutEpisodes(only(known))
-    third = jnp.arange(log.capacity) % 3 == 0
-    return TrainingEpisodes(only(known & third)), HeldOutEpisodes(only(known & ~third))
+    def at(time: Float[Array, ""]) -> _AtDate:
+        known = numbers <= time
+        training = None if trains is None else TrainingEpisodes(only(known & trains))
+        held_out = HeldOutEpisodes(only(known & tested))
+        axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
+        terms = Terms(axis, multipliers, settings.alpha)
+        outcome = compare_policies(settings, *policies, held_out, terms, training=training)
+        # What came next is estimated as the gate estimates, by models that know nothing of it.
+        seen = None if training is None else training.log
+        returns = jnp.stack(held_out_returns(settings, seen, log, *policies))
+        return _at_date(outcome, axis, jnp.where(tested, numbers, jnp.nan), returns)
+
+    rows: _AtDate = jax.lax.map(at, times)
+    return rows
 
 
-def _difference(outcome: Comparison) -> TrendFit:
-    """The trend of candidate − safe."""
-    if outcome.paired is None:
-        return fit_trend(outcome.safe.design, outcome.candidate.returns - outcome.safe.returns)
-    found = outcome.paired.forecasts
-    fit: TrendFit = map_leaves(lambda leaf: leaf[found.choice.best], found.fits)
-    return fit
+def _at_date(
+    outcome: Comparison,
+    axis: TimeAxis,
+    numbers: Float[Array, " n"],
+    returns: Float[Array, "2 n"],
+) -> _AtDate:
+    """A comparison beside the mean returns of the test episodes that followed; other numbers are NaN."""
+    fits = (outcome.candidate, outcome.safe)
+    intervals = (outcome.candidate_interval, outcome.safe_interval)
+    after = (numbers > axis.last) & (numbers <= axis.end)
+    following = jnp.sum(after)
+    window = jnp.maximum(RECENT, following)
+    noise = [_noise(fit, window) for fit in (*fits, outcome.difference)]
+    share = jnp.where(following > 0, 1 / following, jnp.nan)
+    realised = jnp.sum(jnp.where(after, returns, 0.0), axis=1) * share
+    return _AtDate(
+        forecast=jnp.stack([fit.point for fit in fits]),
+        lower=jnp.stack([interval.lower for interval in intervals]),
+        upper=jnp.stack([interval.upper for interval in intervals]),
+        realised=realised,
+        noise=jnp.sqrt(jnp.stack(noise[:2]) * share),
+        difference=realised[0] - realised[1],
+        difference_noise=jnp.sqrt(noise[2] * share),
+        following=following,
+        reason=outcome.reason,
+    )
 
 
 def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:

@@ -17,6 +17,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.stats import norm
 from jaxtyping import Array, Float, PRNGKeyArray, UInt32
 
 from .arrays import ArrayLike, full_products
@@ -25,6 +26,7 @@ from .trend import TrendFit
 
 BLOCK = 2048  # episodes per block; measured best of 256 to 2048 on two cores
 MAX_EXACT = 14
+TAIL_SHARE = 0.02  # draws beyond which the tail is taken to be Student's
 MAX_HELD = 2**22  # multipliers that a search keeps in memory rather than makes anew
 
 
@@ -312,3 +314,51 @@ def one_sided(side: Side, *, lower: Array, upper: Array) -> ConfidenceInterval:
         lower=-infinite if side is Side.UPPER else lower,
         upper=infinite if side is Side.LOWER else upper,
     )
+
+
+def tail_probability(
+    statistic: Float[Array, ""], draws: Float[Array, " b"], freedom: Float[Array, ""]
+) -> Float[Array, ""]:
+    """P(draw ≥ statistic) from sorted draws; beyond their reach, Student's tail scaled to them."""
+    count = jnp.sum(draws >= statistic)
+    tail, scale = _tail(draws, freedom)
+    beyond = norm.sf(_normal_score(statistic / scale, freedom))
+    share = (count + 1) / (draws.size + 1)
+    # Not a number in, not a number out: NaN compares as False and would look like a tiny share.
+    return jnp.where(jnp.isnan(statistic + scale), jnp.nan, jnp.where(count < tail, beyond, share))
+
+
+def tail_quantile(
+    draws: Float[Array, " b"], freedom: Float[Array, ""], level: Float[Array, ""] | float
+) -> Float[Array, ""]:
+    """The statistic whose tail probability is `level`."""
+    tail, scale = _tail(draws, freedom)
+    number = jnp.asarray(level) * (draws.size + 1)
+    rank = jnp.clip(jnp.floor(number + 1e-6).astype(int), 1, draws.size)
+    beyond = scale * _student_score(norm.isf(jnp.asarray(level)), freedom)
+    return jnp.where(number < tail + 1, beyond, draws[-rank])
+
+
+def _tail(draws: Float[Array, " b"], freedom: Float[Array, ""]) -> tuple[int, Float[Array, ""]]:
+    """How many draws the tail holds, and the spread of Student's distribution that continues it."""
+    tail = max(1, round(TAIL_SHARE * draws.size))
+    return tail, draws[-tail] / _student_score(norm.isf((tail + 1) / (draws.size + 1)), freedom)
+
+
+def _normal_score(t: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
+    """The normal variate with the tail probability of Student's t (Wallace, 1959), for t ≥ 0."""
+    return jnp.sqrt(freedom * jnp.log1p(t**2 / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
+
+
+def _student_score(z: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
+    """The inverse of `_normal_score`."""
+    wider = z * (8 * freedom + 3) / (8 * freedom + 1)
+    return jnp.sqrt(freedom * jnp.expm1(wider**2 / freedom))
+
+
+def effective_freedom(fit: TrendFit) -> Float[Array, ""]:
+    """(Σa²ξ²)² / Σa⁴ξ⁴: how many episodes the variance rests on (Satterthwaite, 1946)."""
+    parts = (fit.design.forecast_weights * fit.residuals) ** 2
+    squares = jnp.sum(parts**2)
+    freedom = jnp.where(squares > 0, jnp.sum(parts) ** 2 / squares, jnp.nan)
+    return jnp.maximum(freedom - fit.design.num_columns, 1.0)

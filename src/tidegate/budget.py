@@ -61,7 +61,7 @@ class HarmonicSpending(Spending):
     half: int = eqx.field(static=True, default=100)
 
     def __check_init__(self) -> None:
-        _require_count("half", self.half)
+        require_count("half", self.half)
 
     def level(self, test: Any) -> Float[Array, "..."]:
         later = jnp.maximum(jnp.asarray(test, float), 1.0) + self.half
@@ -74,7 +74,7 @@ class PlannedSpending(Spending):
     tests: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        _require_count("tests", self.tests)
+        require_count("tests", self.tests)
 
 
 class EvenSpending(PlannedSpending):
@@ -159,11 +159,12 @@ def _share(fraction: Any) -> Float[Array, "..."]:
 
 
 def _where_counted(test: Any, level: Any, last: float = math.inf) -> Float[Array, "..."]:
-    """The level for tests from 1 to the last, and 0 for what is no such test."""
+    """The level for tests from 1 to the last, and 0 for every other number."""
     number = jnp.asarray(test, float)
     return jnp.where((number >= 1) & (number <= last), jnp.asarray(level, float), 0.0)
 
 
-def _require_count(name: str, count: int) -> None:
+def require_count(name: str, count: int) -> None:
+    """A number of tests is a whole number, and at least one."""
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise SettingsError(f"{name} is {count!r}", expected="a whole number of tests from 1 up")

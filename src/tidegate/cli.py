@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -66,9 +66,9 @@ def demo(
     Prints, for each: the improvement over the trusted policy, the share of episodes that ran under a
     policy truly worse than it, and in how many windows a candidate ran.
     """
-    from .experiments.demo import run_demo
-    from .reports.page import demo_page
-    from .reports.terminal import demo_table, progress_bar
+    from .experiments.demo import HEADINGS, run_demo
+    from .experiments.demo_page import demo_page
+    from .reports.terminal import print_table, progress_bar
 
     if not out.parent.is_dir():
         raise SettingsError(f"there is no folder for {out}", remedy=f"Make {out.parent} first.")
@@ -87,7 +87,10 @@ def demo(
     if as_json:
         typer.echo(json.dumps({**result.summary(), "page": str(out)}, indent=1))
     else:
-        demo_table(result, out)
+        world = {Domain.RECOSYS: "Recommender", Domain.DIABETES: "Diabetes"}[domain]
+        title = f"{world} at speed {speed}, one run each, seed {seed}"
+        print_table(title, HEADINGS, result.rows())
+        typer.echo(f"Learning curves, decisions and one decision in detail: {out}")
 
 
 class Study(enum.StrEnum):
@@ -126,7 +129,7 @@ def reproduce(
         str, typer.Option(help="Speeds, separated by commas (coverage has none).")
     ] = "0,1,2,3",
     part: Annotated[
-        Part, typer.Option(help="Which part of `beyond`: worlds of the paper, others, intervals.")
+        Part, typer.Option(help="Which part of `beyond`: the paper's worlds, others, intervals.")
     ] = Part.ALL,
     seed: Annotated[int, typer.Option(help="Same seed, same rows.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, gpu, or auto for what JAX finds.")] = "auto",
@@ -134,36 +137,40 @@ def reproduce(
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join; default $RAY_ADDRESS or a local one.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder of the study; go on there.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the study; an interrupted one goes on.")
+    ] = None,
 ) -> None:
     """Redo a study of the paper: rows (Parquet), table (Markdown), figures (SVG, PNG), manifest.
 
-    `beyond` goes on from there: three algorithms in worlds that drift otherwise, as tables.
-    Interrupted and started again with the same --out, it goes on where it was. Exit code 130 after an
-    interruption, 2 for bad usage.
+    `beyond` goes further: three algorithms in the paper's worlds and in worlds with other drifts, as
+    tables. An interrupted study goes on where it was when started again with the same --out. Exit code
+    130 after an interruption, 2 for bad usage.
     """
     _choose_device(device)
     from .experiments import commands
+    from .experiments.beyond import run_beyond
+    from .experiments.reproduce import Effort
     from .reports.terminal import progress_bar
 
     folder = out or Path("out") / (study if domain is Domain.RECOSYS else f"{study}-{domain}")
     chosen = _speeds(speeds)
     try:
         with progress_bar("") as progress:
-            common: dict[str, Any] = {
-                "runs": runs, "seed": seed, "progress": progress, "engine": engine, "address": address,
-            }  # fmt: skip
-            if study is Study.COVERAGE:
-                table = commands.reproduce_coverage(folder, **common)
-            elif study is Study.BEYOND:
-                table = commands.reproduce_beyond(chosen, folder, part.value, **common)
-            elif study is Study.SWEEP:
-                if definition is None:
-                    raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")
-                table = commands.reproduce_sweep(definition, folder, **common)
-            else:
-                run = getattr(commands, f"reproduce_{study.value}")
-                table = run(chosen, folder, domain, **common)
+            effort = Effort(runs, seed, engine, address, progress)
+            match study:
+                case Study.TABLE1:
+                    table = commands.reproduce_table1(chosen, folder, domain, effort)
+                case Study.FIGURE4:
+                    table = commands.reproduce_figure4(chosen, folder, domain, effort)
+                case Study.COVERAGE:
+                    table = commands.reproduce_coverage(folder, effort)
+                case Study.BEYOND:
+                    table = run_beyond(part.value, folder, effort, speeds=chosen)
+                case Study.SWEEP:
+                    if definition is None:
+                        raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")
+                    table = commands.reproduce_sweep(definition, folder, effort)
     except KeyboardInterrupt:
         typer.echo(f"tidegate: stopped; the same command goes on from {folder}.", err=True)
         os._exit(130)  # batches in flight are abandoned, not waited for

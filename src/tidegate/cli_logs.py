@@ -48,7 +48,7 @@ def add_commands(app: typer.Typer) -> None:
 
 @contextlib.contextmanager
 def _working() -> Iterator[Callable[[str], None]]:
-    """Say on the terminal what is being done; a damaged file's own cries are held back."""
+    """Show on the terminal what is being done; the parsers' own error output is suppressed."""
     from rich.console import Console
 
     from .logs import without_panic_text
@@ -161,6 +161,7 @@ def gate(
     replayed by `tidegate verify`.
     """
     from . import workflows
+    from .record import write_record
 
     budget = spends.ledger()
     with _working() as stage:
@@ -177,7 +178,7 @@ def gate(
             seed=forecast.seed,
             stage=stage,
         )
-    workflows.write_record(decided.to_dict(), record)
+    write_record(decided.to_dict(), record)
     _finish(decided, output)
     typer.echo(f"Decision record: {record}", err=True)
     if budget is not None:

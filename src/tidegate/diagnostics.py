@@ -6,7 +6,7 @@ that any reward may be multiplied with.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -19,10 +19,19 @@ from .arrays import Floats, in_double
 from .basis import Basis, ConstantBasis, TimeAxis
 from .bootstrap import Rademacher
 from .episodes import EpisodeLog
-from .findings import Finding, Level, found, level_of, summarise, undetermined
-from .goodness import DRAWS, FittedLog, fit_leading_scale, fit_log, richer_columns, trend_findings
-from .performance import ForecastSettings
-from .policies import Policy
+from .findings import Finding, Level, found, level_of, undetermined
+from .forecast import ForecastSettings
+from .goodness import (
+    DRAWS,
+    FittedTrend,
+    decisive_series,
+    fit_lead,
+    fit_shape,
+    in_time_order,
+    richer_columns,
+    trend_findings,
+)
+from .policies import BehaviorPolicy, Policy
 from .returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from .safety import RATIO_TOLERANCE
 from .support import ActionSupport, action_support, support_finding
@@ -39,6 +48,8 @@ MANY_EPISODES, FEW_EPISODES = 100, 30
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogCheck:
     """All findings about a log, for a policy or for the behaviour that collected it."""
+
+    derived: ClassVar = ("level",)
 
     num_episodes: int
     num_steps: int
@@ -61,11 +72,6 @@ class LogCheck:
     def __str__(self) -> str:
         return "\n".join(str(finding) for finding in self.findings)
 
-    def summary(self) -> dict[str, Any]:
-        """The check in plain JSON values."""
-        fields = {name: summarise(value) for name, value in vars(self).items()}
-        return {"level": self.level.name, **fields}
-
 
 @in_double
 def check_log(
@@ -73,45 +79,47 @@ def check_log(
     settings: ForecastSettings,
     policy: Policy | None = None,
     *,
+    training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
-    `span` is the first and the last episode number of the whole log, if this is a part of it.
+    With `training` episodes, the log is what a gate tests, and the trend is that of the returns that it
+    looks at. `span` is the first and the last episode number of the whole log, if this is a part of it.
     """
-    fitted = fit_log(log, settings, policy, span)
-    forecasting = fit_leading_scale(fitted)
-    actions = action_support(fitted.log, policy)
-    overlap = () if policy is None else _overlap_findings(fitted, forecasting)
+    log = in_time_order(log)
+    axis = TimeAxis.over(span or log.span, settings.lookahead)
+    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
+    whole, lead = fit_shape(settings, series, axis), fit_lead(settings, series, past, axis)
+    needed = settings.least_log if training is None else settings.least_episodes
+    actions = action_support(log, policy)
     support = () if policy is None or actions is None else (support_finding(policy, actions),)
     return LogCheck(
-        num_episodes=fitted.log.capacity,
-        num_steps=int(np.sum(np.asarray(fitted.log.mask))),
+        num_episodes=log.capacity,
+        num_steps=int(np.sum(np.asarray(log.mask))),
         findings=(
-            *_shape_findings(fitted),
-            *overlap,
+            *_shape_findings(log, needed),
+            *(() if policy is None else _overlap_findings(policy, log, settings.discount, lead)),
             *support,
-            _drift(fitted, seed),
-            *trend_findings(forecasting, seed),
+            _drift(whole, seed),
+            *trend_findings(lead, seed),
         ),
         actions=actions,
     )
 
 
-def _shape_findings(fitted: FittedLog) -> tuple[Finding, ...]:
-    if fitted.log.capacity == 0:
+def _shape_findings(log: EpisodeLog, needed: int) -> tuple[Finding, ...]:
+    if log.capacity == 0:
         return (found("episodes", 0, "The log has no episodes.", level=Level.WARNING),)
-    return (_count(fitted), _lengths(fitted.log), _gaps(fitted.log))
+    return (_count(log.capacity, needed), _lengths(log), _gaps(log))
 
 
-def _count(fitted: FittedLog) -> Finding:
-    n, settings = fitted.log.capacity, fitted.settings
-    features = "" if settings.scales else f" for {int(fitted.fit.design.num_columns)} time features"
-    if n < settings.least_log:
-        sentence = f"{n} episodes: the gate needs at least {settings.least_log}{features}."
+def _count(n: int, needed: int) -> Finding:
+    if n < needed:
+        sentence = f"{n} episodes: the gate needs at least {needed}."
         return found("episodes", n, sentence, level=Level.WARNING)
-    return found("episodes", n, f"{n} episodes{features}.")
+    return found("episodes", n, f"{n} episodes.")
 
 
 def _lengths(log: EpisodeLog) -> Finding:
@@ -142,12 +150,11 @@ def _gaps(log: EpisodeLog) -> Finding:
     return found("time_gaps", float(share), sentence, level=level)
 
 
-def _overlap_findings(fitted: FittedLog, forecasting: FittedLog) -> tuple[Finding, ...]:
-    """The first is the whole log, the second what the forecast weighs of it: its last episodes."""
-    log = fitted.log
-    whole, stopped, largest = (
-        np.asarray(one) for one in _ratios(fitted.policy, log, fitted.settings.discount)
-    )
+def _overlap_findings(
+    policy: Policy, log: EpisodeLog, discount: float, lead: FittedTrend
+) -> tuple[Finding, ...]:
+    """About the whole log, and about what the forecast weighs of it: the episodes of its trend."""
+    whole, stopped, largest = (np.asarray(one) for one in _ratios(policy, log, discount))
     if whole.size == 0 or not np.isfinite(whole.sum() + stopped.sum() + largest):
         why = "an importance ratio is not a finite number" if whole.size else "there is no episode"
         return tuple(undetermined(name, why) for name in OVERLAP)
@@ -157,9 +164,7 @@ def _overlap_findings(fitted: FittedLog, forecasting: FittedLog) -> tuple[Findin
         mean_ratio_finding(stopped),
         _worth("effective_sample_size", whole, "The log is"),
         _worth("recent_effective_sample_size", recent, "The last quarter is"),
-        _horizon_worth(
-            whole[whole.size - forecasting.weights.size :], forecasting.weights, forecasting.doubt
-        ),
+        _horizon_worth(whole[lead.rows], lead.weights, lead.doubt),
     )
 
 
@@ -247,28 +252,24 @@ def _advice(worth: float) -> str:
     )
 
 
-def _drift(fitted: FittedLog, seed: int) -> Finding:
+def _drift(fitted: FittedTrend, seed: int) -> Finding:
     """Is a constant rejected against the basis; against slow waves where the basis is a constant?"""
     if fitted.doubt:
         return undetermined("drift", fitted.doubt)
-    basis = fitted.settings.basis
-    constant = basis.size == 1
+    constant = fitted.shape.size == 1
     mean, test = _constant_test(
-        basis,
+        fitted.shape,
         fitted.axis,
-        fitted.log.episode_numbers,
+        fitted.times,
         fitted.fit.returns,
         Rademacher(jax.random.key(seed), DRAWS),
     )
     p, level = float(test.p_value), level_of(float(test.p_value))
     if level and not constant:
         level = Level.NOTE  # this is what the trend is for
-    forecast = f"; the trend forecasts {float(fitted.fit.point):.4g}"
-    if fitted.settings.scales is not None:
-        forecast = ""  # this trend only tests: the time scales forecast
     sentence = (
         f"Performance drifts (p = {p:.2g}): the mean of the log, {float(mean):.4g}, is not what "
-        f"to expect next{forecast}."
+        "to expect next."
         if level
         else f"No drift is seen (p = {p:.2g}): a constant describes the past as well."
     )

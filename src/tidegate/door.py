@@ -1,16 +1,20 @@
-"""The one place where raw arrays and frames are checked; every message names the row and the remedy."""
+"""The one place where raw arrays and frames are checked; every message names the row and the remedy.
 
+Whatever a log is built from becomes `Steps`: NumPy arrays with one row per step. They are checked row by
+row, and only then laid out as (episodes, steps).
+"""
+
+import dataclasses
 import enum
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from .arrays import Values
+from .arrays import Flags, Floats, Integers, Values
 from .errors import LogError
 
-Where: TypeAlias = Callable[[tuple[int, ...]], str]
 Place: TypeAlias = Callable[[int], str]
 
 MAX_ACTION = 2**31 - 1
@@ -28,6 +32,21 @@ class Propensity(enum.Enum):
     @property
     def continuous(self) -> bool:
         return self in (Propensity.LOG_DENSITY, Propensity.DENSITY)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Steps:
+    """What was logged at each step: one row per step, sorted by episode and step, not yet checked.
+
+    `behavior` is None where nobody knows with which probabilities the actions were drawn.
+    """
+
+    rewards: Values
+    behavior: Values | None
+    actions: Values
+    states: Values | None
+    recorded: Mapping[str, Values]
+    outcomes: Mapping[str, Values]
 
 
 def row_place(row: int) -> str:
@@ -48,45 +67,37 @@ def check_arrays(
     outcomes: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Arrays of shape (episodes, steps) -> the fields of an `EpisodeLog`."""
-    rewards = _two_dimensional("rewards", _numbers("rewards", rewards))
-    shape = rewards.shape
-    if shape[0] == 0 or shape[1] == 0:
+    shape = _two_dimensional("rewards", rewards).shape[:2]
+    if 0 in shape:
         raise _empty()
     filled = _filled(mask, shape)
     numbers = _episode_numbers(episode_numbers, shape[0])
 
-    def where(index: tuple[int, ...]) -> str:
-        return f"episode {numbers[index[0]]:g}, step {index[1]}"
+    def place(row: int) -> str:
+        episode, step = np.argwhere(filled)[row]
+        return f"episode {numbers[episode]:g}, step {step}"
 
-    def same_shape(name: str, values: Any) -> Values:
-        array = _two_dimensional(name, _numbers(name, values))
+    def rows(name: str, values: Any, *, wide: bool = False) -> Values:
+        array = _two_dimensional(name, values)
         if array.shape[:2] != shape:
             raise LogError(
                 f"{name} has shape {array.shape[:2]}",
                 expected=f"{shape} (episodes, steps), as in rewards",
                 remedy="Pad every episode to the longest one and pass a mask.",
             )
-        return array
-
-    def one_number(name: str, values: Any) -> Values:
-        array = same_shape(name, values)
-        if array.ndim > 2:
+        if array.ndim > 2 and not wide:
             raise LogError(f"{name} has shape {array.shape}", expected="one number per step")
-        return array
+        return array[filled]
 
-    return _fields(
-        numbers=numbers,
-        mask=filled,
-        rewards=rewards,
-        actions=same_shape("actions", actions),
-        behavior=same_shape("behavior", behavior),
-        states=None if states is None else same_shape("states", states),
-        recorded={name: same_shape(f"recorded['{name}']", v) for name, v in recorded.items()},
-        outcomes={name: one_number(f"outcomes['{name}']", v) for name, v in outcomes.items()},
-        propensity=propensity,
-        num_actions=num_actions,
-        where=where,
+    steps = Steps(
+        rewards=rows("rewards", rewards),
+        behavior=rows("behavior", behavior),
+        actions=rows("actions", actions, wide=True),
+        states=None if states is None else rows("states", states, wide=True),
+        recorded={name: rows(f"recorded['{name}']", one) for name, one in recorded.items()},
+        outcomes={name: rows(f"outcomes['{name}']", one) for name, one in outcomes.items()},
     )
+    return _fields(steps, numbers, filled, propensity, num_actions, place)
 
 
 def check_frame(
@@ -102,266 +113,248 @@ def check_frame(
     num_actions: int | None,
     action_set: Sequence[Any] | None,
     outcomes: Mapping[str, str],
-    place: Place = row_place,
 ) -> dict[str, Any]:
-    """One row per step, sorted by episode and step -> the fields of an `EpisodeLog`.
-
-    `place` says where the user finds a row of this frame, which may have been read from a file.
-    """
-    numbers = _numeric_column(frame, episode).astype(np.float64)
-    if numbers.size == 0:
-        raise _empty()
-    check_finite(numbers, np.ones(numbers.size, bool), f"column '{episode}'", lambda i: place(i[0]))
-    starts = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
-    lengths = np.diff(np.append(starts, numbers.size))
-    check_episode_order(numbers, starts, episode, place)
-    steps = _steps(frame, step, starts, lengths, numbers, place)
-    rows = np.repeat(np.arange(starts.size), lengths)
-
-    def padded(values: Values) -> Values:
-        grid = np.zeros((starts.size, int(lengths.max()), *values.shape[1:]), values.dtype)
-        grid[rows, steps] = values
-        return grid
+    """One row per step, sorted by episode and step -> the fields of an `EpisodeLog`."""
 
     def column(name: str | Sequence[str]) -> Values:
-        if isinstance(name, str):
-            return padded(_numeric_column(frame, name))
-        return padded(np.stack([_numeric_column(frame, one) for one in name], axis=-1))
+        if not isinstance(name, str):
+            return np.stack([column(one) for one in name], axis=-1)
+        return _numbers(f"column '{name}'", _column(frame, name))
 
+    episodes = column(episode)
+    if episodes.size == 0:
+        raise _empty()
     if action_set is not None and isinstance(action, str):
-        action_grid = padded(_action_codes(_column(frame, action), action, action_set, place))
+        actions = action_codes(_column(frame, action), action, action_set, row_place)
         num_actions = len(action_set)
     else:
-        action_grid = column(action)
-
-    return _fields(
-        numbers=numbers[starts],
-        mask=padded(np.ones(numbers.size, bool)),
+        actions = column(action)
+    steps = Steps(
         rewards=column(reward),
-        actions=action_grid,
         behavior=column(behavior),
+        actions=actions,
         states=column(states) if states else None,
         recorded={name: column(source) for name, source in recorded.items()},
         outcomes={name: column(source) for name, source in outcomes.items()},
-        propensity=propensity,
-        num_actions=num_actions,
-        where=lambda index: place(int(starts[index[0]]) + index[1]),
+    )
+    counts = None if step is None or step not in frame.columns else column(step)
+    return check_rows(
+        steps, episodes, counts, (episode, str(step)), propensity, num_actions, row_place
     )
 
 
-def _fields(
-    *,
-    numbers: Values,
-    mask: Values,
-    rewards: Values,
-    actions: Values,
-    behavior: Values,
-    states: Values | None,
-    recorded: dict[str, Values],
-    outcomes: dict[str, Values],
+def check_rows(
+    steps: Steps,
+    episodes: Values,
+    counts: Values | None,
+    names: tuple[str, str],
     propensity: Propensity,
     num_actions: int | None,
-    where: Where,
+    place: Place,
 ) -> dict[str, Any]:
-    check_finite(rewards, mask, "reward", where)
-    for name, values in outcomes.items():
-        check_finite(values, mask, f"outcome '{name}'", where)
-    check_finite(actions, mask, "action", where)
+    """Steps of these episodes, counted within each -> the fields of an `EpisodeLog`.
+
+    `names` are the columns of the episodes and of the counts; `place` says where the user finds a row.
+    """
+    numbers = episodes.astype(np.float64)
+    check_finite(numbers, f"column '{names[0]}'", place)
+    starts = episode_starts(numbers)
+    check_episode_order(numbers[starts], names[0], lambda one: place(int(starts[one])))
+    check_counts(counts, starts, numbers, names[1], place)
+    lengths = np.diff(np.append(starts, numbers.size))
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    return _fields(steps, numbers[starts], mask, propensity, num_actions, place)
+
+
+def _fields(
+    steps: Steps,
+    numbers: Floats,
+    mask: Flags,
+    propensity: Propensity,
+    num_actions: int | None,
+    place: Place,
+) -> dict[str, Any]:
+    check_finite(steps.rewards, "reward", place)
+    for name, values in steps.outcomes.items():
+        check_finite(values, f"outcome '{name}'", place)
+    check_finite(steps.actions, "action", place)
+    states = steps.states
     if states is not None:
-        check_finite(states, mask, "state", where)
-    continuous = propensity.continuous
-    if continuous:
-        actions = actions.astype(np.float64)
-        actions = actions[..., None] if actions.ndim == 2 else actions
+        check_finite(states, "state", place)
+        states = states.astype(np.int64 if states.dtype.kind in "iu" else np.float64)
+    actions = steps.actions
+    if propensity.continuous:
+        actions = (actions[:, None] if actions.ndim == 1 else actions).astype(np.float64)
+        num_actions = None
     else:
-        actions, num_actions = _discrete(actions, mask, num_actions, where)
+        actions, num_actions = _discrete(actions, num_actions, place)
+    if steps.behavior is None:
+        # Not a number until ratios are given, so that nothing is computed from them by mistake.
+        behavior = np.full(actions.shape[0], np.nan)
+    else:
+        behavior = check_log_probs(steps.behavior, propensity, "behavior", place)
+    recorded = {
+        name: check_log_probs(values, propensity, f"policy '{name}'", place, zero_allowed=True)
+        for name, values in steps.recorded.items()
+    }
     return {
-        "episode_numbers": numbers.astype(np.float64),
+        "episode_numbers": numbers,
         "mask": mask,
-        "rewards": _blank(rewards.astype(np.float64), mask),
-        "actions": _blank(actions, mask),
-        "behavior_log_probs": check_log_probs(behavior, mask, propensity, "behavior", where),
-        "states": None if states is None else _blank(_state_dtype(states), mask),
-        "recorded": {
-            name: check_log_probs(
-                values, mask, propensity, f"policy '{name}'", where, zero_allowed=True
-            )
-            for name, values in recorded.items()
-        },
+        "rewards": to_grid(steps.rewards.astype(np.float64), mask),
+        "actions": to_grid(actions, mask),
+        "behavior_log_probs": to_grid(behavior, mask),
+        "states": None if states is None else to_grid(states, mask),
+        "recorded": {name: to_grid(values, mask) for name, values in recorded.items()},
         "outcomes": {
-            name: _blank(values.astype(np.float64), mask) for name, values in outcomes.items()
+            name: to_grid(values.astype(np.float64), mask)
+            for name, values in steps.outcomes.items()
         },
-        "num_actions": None if continuous else num_actions,
+        "num_actions": num_actions,
     }
 
 
+def to_grid(values: Values, mask: Flags) -> Values:
+    """Values per row as (episodes, steps), zero at the unused steps."""
+    grid = np.zeros((*mask.shape, *values.shape[1:]), values.dtype)
+    grid[mask] = values
+    return grid
+
+
 def check_log_probs(
-    values: Values,
-    mask: Values,
-    propensity: Propensity,
-    name: str,
-    where: Where,
-    zero_allowed: bool = False,
-) -> Values:
-    """A logged action had a positive probability; another policy may well give it none."""
+    values: Values, propensity: Propensity, name: str, place: Place, *, zero_allowed: bool = False
+) -> Floats:
+    """Log-probabilities of the logged actions; only another policy may give one the probability 0."""
     values = values.astype(np.float64, copy=False)
     if propensity in (Propensity.PROBABILITY, Propensity.DENSITY):
         highest, kind, end = (
             (np.inf, "density", "∞)") if propensity.continuous else (1, "probability", "1]")
         )
-        check_finite(values, mask, f"{name} {kind}", where)
+        check_finite(values, f"{name} {kind}", place)
         too_low = values < 0 if zero_allowed else values <= 0
-        _refuse(
+        refuse(
             too_low | (values > highest),
-            mask,
             values,
             f"{name} {kind}",
-            where,
+            place,
             expected=f"a {kind} in {'[' if zero_allowed else '('}0, {end}",
             remedy="Log the probability with which the action was drawn; for log-probabilities or "
             "densities pass propensity=Propensity.LOG_PROBABILITY or Propensity.LOG_DENSITY.",
         )
         with np.errstate(divide="ignore"):
-            return np.log(np.where(mask, values, 1.0))
+            return np.log(values)
     allowed_infinity = zero_allowed & np.isneginf(values)
-    check_finite(np.where(allowed_infinity, 0.0, values), mask, f"{name} log-probability", where)
+    check_finite(np.where(allowed_infinity, 0.0, values), f"{name} log-probability", place)
     if propensity is Propensity.LOG_PROBABILITY:
-        _refuse(
+        refuse(
             values > 0,
-            mask,
             values,
             f"{name} log-probability",
-            where,
+            place,
             expected="a log-probability of at most 0",
             remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
         )
-    return _blank(values, mask)
+    return values
 
 
-def _discrete(
-    actions: Values, mask: Values, num_actions: int | None, where: Where
-) -> tuple[Values, int]:
-    if actions.ndim != 2:
+def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[Integers, int]:
+    if actions.ndim != 1:
         raise LogError(
-            f"actions have shape {actions.shape}",
+            f"actions have shape {actions.shape[1:]} at each step.",
             expected="one integer per step",
             remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
         )
-    highest = int(min(np.max(actions[mask]), MAX_ACTION))
+    highest = int(min(np.max(actions), MAX_ACTION))
     size = highest + 1 if num_actions is None else num_actions
-    _refuse(
+    refuse(
         (actions < 0) | (actions >= size) | (actions != np.round(actions)),
-        mask,
         actions,
         "action",
-        where,
+        place,
         expected=f"an integer from 0 to {max(size - 1, 0)}",
         remedy="Number the actions from 0, name them with action_set, or, if they are continuous, "
         "pass propensity=Propensity.LOG_DENSITY.",
     )
-    return np.where(mask, actions, 0).astype(np.int64), size
+    return actions.astype(np.int64), size
 
 
-def _refuse(
-    bad: Values,
-    mask: Values,
-    values: Values,
-    name: str,
-    where: Where,
-    *,
-    expected: str,
-    remedy: str,
-) -> None:
-    bad = bad & mask.reshape(mask.shape + (1,) * (bad.ndim - mask.ndim))
-    if not bad.any():
-        return
-    first, *others = [tuple(int(i) for i in index) for index in np.argwhere(bad)[:ROWS_SHOWN]]
-    count, more = int(bad.sum()), ""
-    if others:
-        shown = ", ".join(where(index) for index in others)
-        more = f" (and {count - 1} more: {shown}{', …' if count > ROWS_SHOWN else ''})"
-    raise LogError(
-        f"{name} is {values[first]:g}{more}.", where=where(first), expected=expected, remedy=remedy
-    )
-
-
-def check_finite(values: Values, mask: Values, name: str, where: Where) -> None:
-    """No NaN and no infinity among the values in use."""
-    if not np.issubdtype(values.dtype, np.inexact):
-        return
-    _refuse(
-        ~np.isfinite(values),
-        mask,
-        values,
-        name,
-        where,
-        expected="a finite number",
-        remedy="Drop or repair that episode; a missing step cannot be guessed.",
-    )
-
-
-def check_episode_order(
-    numbers: Values, starts: Values, column: str, place: Place = row_place
-) -> None:
-    """Each episode is one run of rows, and their numbers grow."""
-    firsts = numbers[starts]
-    falls = np.flatnonzero(firsts[1:] <= firsts[:-1])
-    if falls.size == 0:
-        return
-    row = int(starts[falls[0] + 1])
-    raise LogError(
-        f"episode {numbers[row]:g} comes after episode {numbers[row - 1]:g}.",
-        where=f"{place(row)}, column '{column}'",
-        expected="rows sorted by episode, each episode in one run of rows",
-        remedy="Sort the frame by episode and step.",
-    )
-
-
-def _steps(
-    frame: Any,
-    step: str | None,
-    starts: Values,
-    lengths: Values,
-    numbers: Values,
-    place: Place,
-) -> npt.NDArray[np.int64]:
-    """Step 0, 1, 2, … of each episode, from a column that must count up by one."""
-    if step is None or step not in frame.columns:
-        check_single_steps(starts, lengths, numbers, place)
-        return np.zeros(numbers.size, np.int64)
-    values = _numeric_column(frame, step).astype(np.float64)
-    check_finite(values, np.ones(values.size, bool), f"column '{step}'", lambda i: place(i[0]))
-    check_steps(values, starts, numbers, step, place)
-    steps: npt.NDArray[np.int64] = np.arange(values.size) - np.repeat(starts, lengths)
-    return steps
-
-
-def check_single_steps(starts: Values, lengths: Values, numbers: Values, place: Place) -> None:
-    """Without a step column, an episode is one row."""
-    several = np.flatnonzero(lengths > 1)
-    if several.size:
-        raise LogError(
-            f"episode {numbers[starts[several[0]]]:g} has {lengths[several[0]]} rows, "
-            "and there is no step column to order them.",
-            where=place(int(starts[several[0]])),
-            expected="a step column, or one row per episode",
-            remedy="Name the column with step=…, or remove the duplicated rows.",
+def check_finite(values: Values, name: str, place: Place) -> None:
+    """No value is NaN or infinite."""
+    if np.issubdtype(values.dtype, np.inexact):
+        refuse(
+            ~np.isfinite(values),
+            values,
+            name,
+            place,
+            expected="a finite number",
+            remedy="Drop or repair that episode; a missing step cannot be guessed.",
         )
 
 
-def check_steps(values: Values, starts: Values, numbers: Values, step: str, place: Place) -> None:
-    """The steps of each episode count up by one."""
-    with np.errstate(over="ignore"):
-        gaps = np.diff(values)
-    inside = np.ones(values.size, bool)
-    inside[starts] = False
-    wrong = np.flatnonzero(inside[1:] & (gaps != 1)) + 1
-    if wrong.size:
-        row = int(wrong[0])
-        kind = "is duplicated" if gaps[row - 1] == 0 else f"follows step {values[row - 1]:g}"
+def refuse(
+    bad: Flags, values: Values, name: str, place: Place, *, expected: str, remedy: str = ""
+) -> None:
+    """Raise an error that shows the first bad value and says where a few others are."""
+    if not bad.any():
+        return
+    first, *others = np.argwhere(bad)[:ROWS_SHOWN]
+    count, more = int(bad.sum()), ""
+    if others:
+        shown = ", ".join(place(int(index[0])) for index in others)
+        more = f" (and {count - 1} more: {shown}{', …' if count > ROWS_SHOWN else ''})"
+    raise LogError(
+        f"{name} is {values[tuple(first)]:g}{more}.",
+        where=place(int(first[0])),
+        expected=expected,
+        remedy=remedy,
+    )
+
+
+def episode_starts(episodes: Values) -> Integers:
+    """The rows at which another episode begins."""
+    return np.flatnonzero(np.concatenate([[True], episodes[1:] != episodes[:-1]]))
+
+
+def check_episode_order(numbers: Floats, column: str, place: Place, after: float = -np.inf) -> None:
+    """The numbers of the episodes grow; `place` says where the user finds an episode."""
+    before = np.append(after, numbers[:-1])
+    falls = np.flatnonzero(numbers <= before)
+    if falls.size:
+        one = int(falls[0])
         raise LogError(
-            f"step {values[row]:g} of episode {numbers[row]:g} {kind}.",
-            where=f"{place(row)}, column '{step}'",
+            f"episode {numbers[one]:g} comes after episode {before[one]:g}.",
+            where=f"{place(one)}, column '{column}'",
+            expected="rows sorted by episode, all rows of an episode next to each other",
+            remedy="Sort the rows by episode and step, or let read_log sort them.",
+        )
+
+
+def check_counts(
+    counts: Values | None, starts: Integers, numbers: Values, column: str, place: Place
+) -> None:
+    """The steps of each episode count up by one; without a step column, an episode is one row."""
+    if counts is None:
+        lengths = np.diff(np.append(starts, numbers.size))
+        if lengths.max() > 1:
+            row, length = int(starts[np.argmax(lengths > 1)]), lengths[np.argmax(lengths > 1)]
+            raise LogError(
+                f"episode {numbers[row]:g} has {length} rows, "
+                "and there is no step column to order them.",
+                where=place(row),
+                expected="a step column, or one row per episode",
+                remedy="Name the column with step=…, or remove the duplicated rows.",
+            )
+        return
+    counts = counts.astype(np.float64)
+    check_finite(counts, f"column '{column}'", place)
+    with np.errstate(over="ignore"):
+        gaps = np.diff(counts)
+    gaps[starts[1:] - 1] = 1
+    if np.any(gaps != 1):
+        row = int(np.argmax(gaps != 1)) + 1
+        kind = "is duplicated" if gaps[row - 1] == 0 else f"follows step {counts[row - 1]:g}"
+        raise LogError(
+            f"step {counts[row]:g} of episode {numbers[row]:g} {kind}.",
+            where=f"{place(row)}, column '{column}'",
             expected="steps that count up by one within an episode",
             remedy="Sort by episode and step, and drop episodes with missing or repeated steps.",
         )
@@ -375,10 +368,6 @@ def _column(frame: Any, name: str) -> Values:
             remedy="Name your column in the call, as in from_frame(frame, reward='profit').",
         )
     return np.asarray(frame[name].to_numpy())
-
-
-def _numeric_column(frame: Any, name: str) -> Values:
-    return _numbers(f"column '{name}'", _column(frame, name))
 
 
 def _numbers(name: str, values: Any) -> Values:
@@ -401,35 +390,35 @@ def _numbers(name: str, values: Any) -> Values:
     return array.astype(np.int64) if array.dtype == np.bool_ else array
 
 
-def _action_codes(
-    labels: Values, column: str, action_set: Sequence[Any], place: Place
-) -> npt.NDArray[np.int64]:
+def action_codes(labels: Values, column: str, action_set: Sequence[Any], place: Place) -> Integers:
+    """The place of each label in the action set."""
     codes = {label: code for code, label in enumerate(action_set)}
-    for row, label in enumerate(labels):
-        if label not in codes:
-            raise LogError(
-                f"action {label!r} is not in the action set.",
-                where=f"{place(row)}, column '{column}'",
-                expected=f"one of {list(action_set)}",
-            )
-    return np.array([codes[label] for label in labels], np.int64)
+    found = np.fromiter(map(codes.get, labels, itertools.repeat(-1)), np.int64, labels.size)
+    if found.min(initial=0) < 0:
+        row = int(np.argmin(found))
+        raise LogError(
+            f"action {labels[row]!r} is not in the action set.",
+            where=f"{place(row)}, column '{column}'",
+            expected=f"one of {list(action_set)}",
+        )
+    return found
 
 
-def _two_dimensional(name: str, array: Values) -> Values:
+def _two_dimensional(name: str, values: Any) -> Values:
+    array = _numbers(name, values)
     if array.ndim == 0:
         raise LogError(f"{name} is a single number.", expected="an array (episodes, steps)")
     return array[:, None] if array.ndim == 1 else array
 
 
-def _filled(mask: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+def _filled(mask: Any, shape: tuple[int, ...]) -> Flags:
     if mask is None:
-        return np.ones(shape[:2], bool)
-    filled = _two_dimensional("mask", np.asarray(mask)).astype(bool)
-    if filled.shape != shape[:2]:
-        raise LogError(f"mask has shape {filled.shape}", expected=f"{shape[:2]}, as in rewards")
-    holes = ~filled[:, :-1] & filled[:, 1:]
-    if holes.any() or not filled[:, 0].all():
-        bad = holes.any(axis=1) | ~filled[:, 0]
+        return np.ones(shape, bool)
+    filled = _two_dimensional("mask", mask).astype(bool)
+    if filled.shape != shape:
+        raise LogError(f"mask has shape {filled.shape}", expected=f"{shape}, as in rewards")
+    bad = ~filled[:, 0] | np.any(~filled[:, :-1] & filled[:, 1:], axis=1)
+    if bad.any():
         raise LogError(
             "the episode is ragged: a step follows a masked one, or it has no step.",
             where=f"row {int(np.flatnonzero(bad)[0])} of the mask",
@@ -439,24 +428,15 @@ def _filled(mask: Any, shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
     return filled
 
 
-def _episode_numbers(numbers: Any, count: int) -> npt.NDArray[np.float64]:
+def _episode_numbers(numbers: Any, count: int) -> Floats:
     if numbers is None:
         return np.arange(1, count + 1, dtype=np.float64)
     array = _numbers("episode_numbers", numbers).astype(np.float64)
     if array.shape != (count,):
         raise LogError(f"episode_numbers has shape {array.shape}", expected=f"({count},)")
-    check_finite(array, np.ones(count, bool), "episode number", lambda i: f"row {i[0]}")
-    check_episode_order(array, np.arange(count), "episode_numbers")
+    check_finite(array, "episode number", row_place)
+    check_episode_order(array, "episode_numbers", row_place)
     return array
-
-
-def _state_dtype(states: Values) -> Values:
-    return states.astype(np.int64 if np.issubdtype(states.dtype, np.integer) else np.float64)
-
-
-def _blank(values: Values, mask: Values) -> Values:
-    """Zero the unused steps, so that no stray NaN there can reach a sum."""
-    return np.where(mask.reshape(mask.shape + (1,) * (values.ndim - 2)), values, 0)
 
 
 def _empty() -> LogError:

@@ -23,7 +23,7 @@ from .loop import (
     state_axis,
 )
 from .policies import ParametricPolicy
-from .records import Decision
+from .record import Decision
 from .safety import decision_record
 
 INITIAL_CAPACITY = 256

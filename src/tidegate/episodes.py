@@ -13,9 +13,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from .arrays import ArrayLike, map_leaves
+from .arrays import ArrayLike, in_double, map_leaves
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
 
@@ -159,26 +159,28 @@ class HeldOutEpisodes(eqx.Module):
     span: tuple[float, float] | None = None
 
 
+@in_double
 def split_log(
     log: EpisodeLog, *, train_fraction: float = 0.5, seed: int = 0
 ) -> tuple[TrainingEpisodes, HeldOutEpisodes]:
     """Send ⌊train_fraction · n⌋ episodes, drawn at random, to training and the rest to the test."""
-    num_train = training_count(log.num_episodes, train_fraction)
     rows = np.flatnonzero(np.asarray(log.present))
-    shuffled = np.asarray(jax.random.permutation(jax.random.key(seed), rows.size))
-    train, held_out = np.split(rows[shuffled], [num_train])
+    count = training_count(rows.size, train_fraction)
+    train, held_out = (
+        np.sort(rows[np.asarray(one)]) for one in split_rows(jax.random.key(seed), rows.size, count)
+    )
     return (
-        TrainingEpisodes(log.take(np.sort(train)), log.span),
-        HeldOutEpisodes(log.take(np.sort(held_out)), log.span),
+        TrainingEpisodes(log.take(train), log.span),
+        HeldOutEpisodes(log.take(held_out), log.span),
     )
 
 
-def split_window(
-    window: EpisodeLog, num_train: int, key: PRNGKeyArray
-) -> tuple[EpisodeLog, EpisodeLog]:
-    """The same draw inside a compiled step, where every row of the window is an episode."""
-    order = jax.random.permutation(key, window.capacity)
-    return window.take(order[:num_train]), window.take(order[num_train:])
+def split_rows(
+    key: PRNGKeyArray, count: int, num_train: int
+) -> tuple[Int[Array, " m"], Int[Array, " n"]]:
+    """Which of `count` rows are for training and which for the test, in a random order."""
+    order = jax.random.permutation(key, count)
+    return order[:num_train], order[num_train:]
 
 
 def training_count(num_episodes: int, train_fraction: float) -> int:

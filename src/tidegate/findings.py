@@ -3,9 +3,6 @@
 import dataclasses
 import enum
 import math
-from typing import Any
-
-import numpy as np
 
 NOTE_BELOW = 0.05
 WARNING_BELOW = 0.01
@@ -31,10 +28,6 @@ class Finding:
 
     def __str__(self) -> str:
         return f"{self.level.name}: {self.sentence}"
-
-    def summary(self) -> dict[str, Any]:
-        """The finding in plain JSON values."""
-        return {field: summarise(value) for field, value in vars(self).items()}
 
 
 def found(
@@ -62,19 +55,3 @@ def level_of(p_value: float) -> Level:
     if p_value < WARNING_BELOW:
         return Level.WARNING
     return Level.NOTE if p_value < NOTE_BELOW else Level.OK
-
-
-def summarise(record: Any) -> Any:
-    """A frozen record in plain JSON values; what is not finite becomes null."""
-    if isinstance(record, enum.Enum):
-        return record.name
-    if dataclasses.is_dataclass(record):
-        fields = dataclasses.fields(record)
-        return {field.name: summarise(getattr(record, field.name)) for field in fields}
-    if isinstance(record, dict):
-        return {str(key): summarise(value) for key, value in record.items()}
-    if isinstance(record, np.ndarray | np.generic):
-        return summarise(record.tolist())
-    if isinstance(record, list | tuple):
-        return [summarise(value) for value in record]
-    return None if isinstance(record, float) and not math.isfinite(record) else record

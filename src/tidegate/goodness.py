@@ -12,27 +12,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
-from jaxtyping import Array, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float
 
-from .arrays import in_double
+from .arrays import Floats, Integers, in_double
 from .basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from .bootstrap import Rademacher
-from .episodes import EpisodeLog
-from .errors import PolicyError
+from .comparison import MIN_EPISODES, ComparisonTest
+from .episodes import EpisodeLog, grow
 from .findings import Finding, Level, found, level_of, undetermined
-from .performance import (
-    ForecastSettings,
-    design_for,
-    policy_trend,
-    series_of,
-    training_returns,
-)
-from .policies import Policy
-from .scales import LINE, Scales, Series, leading_scale
-from .trend import TrendFit
+from .forecast import ForecastSettings, held_out_returns, series_of, training_returns
+from .models import Series
+from .policies import BehaviorPolicy, Policy
+from .trend import TrendFit, fit_trend, trend_design
 from .trend_tests import autocorrelation_test, jump_test, score_test
-from .verdicts import MIN_EPISODES
 
 TESTS = (
     "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
@@ -44,83 +36,24 @@ MAX_LAGS = 10
 LEVERAGE_NOTE, LEVERAGE_WARNING = 0.1, 0.25
 
 
-class BehaviorPolicy(Policy):
-    """Whatever collected the log: every ratio is 1, and the returns are the observed ones."""
-
-    def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
-        return jnp.asarray(log.behavior_log_probs)
-
-    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
-        raise _only_logged()
-
-    def sample(self, key: PRNGKeyArray, states: Any = None) -> Shaped[Array, "..."]:
-        raise _only_logged()
-
-    def entropy(self, states: Any = None) -> Float[Array, "..."]:
-        raise _only_logged()
-
-
-def _only_logged() -> PolicyError:
-    return PolicyError(
-        "the behaviour policy is known only through the log.",
-        remedy="It can be evaluated and compared with, but it can neither act nor be searched from.",
-    )
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
-class FittedLog:
-    """The episodes in time order, the trend of a policy's returns through them, and any doubt.
+class FittedTrend:
+    """A trend through the episodes `rows` of a log, in time order; `shape` is its basis, or its likes.
 
-    `leading` says that it is the line of the leading time scale, on the episodes of its span.
+    `doubt` says why nothing can be said of it; it is empty if something can.
     """
 
-    log: EpisodeLog
-    policy: Policy
-    settings: ForecastSettings
+    rows: Integers
+    times: Floats
     axis: TimeAxis
     fit: TrendFit
-    weights: npt.NDArray[np.float64]
+    shape: Basis
     doubt: str
-    leading: bool = False
 
-
-def fit_log(
-    log: EpisodeLog,
-    settings: ForecastSettings,
-    policy: Policy | None = None,
-    span: tuple[float, float] | None = None,
-) -> FittedLog:
-    """Fit the trend of the policy's returns; without a policy, of the observed ones."""
-    policy = BehaviorPolicy() if policy is None else policy
-    axis = TimeAxis.over(span or log.span, settings.lookahead)
-    log = in_time_order(log)
-    fit, weights = _fit(settings, policy, log, axis)
-    return FittedLog(log, policy, settings, axis, fit, np.asarray(weights), _doubt(fit))
-
-
-def fit_leading_scale(fitted: FittedLog) -> FittedLog:
-    """The same at the time scale that leads: the episodes of that span, and a line through them."""
-    settings, axis = fitted.settings, fitted.axis
-    if settings.scales is None or fitted.log.capacity == 0:
-        return fitted
-    series = series_of(fitted.log, _returns(settings, fitted.policy, fitted.log))
-    first = float(_leading_start(settings, series, axis))
-    recent = fitted.log.take(np.flatnonzero(np.asarray(fitted.log.episode_numbers) > first))
-    line = dataclasses.replace(settings, basis=LINE, paired=False, scales=None, value_model=None)
-    at_scale = fit_log(recent, line, fitted.policy, (first + 1, float(axis.last)))
-    return dataclasses.replace(at_scale, leading=True)
-
-
-@eqx.filter_jit
-def _returns(settings: ForecastSettings, policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
-    return training_returns(settings, log, policy)[0]
-
-
-@eqx.filter_jit
-def _leading_start(settings: ForecastSettings, series: Series, axis: TimeAxis) -> Float[Array, ""]:
-    """The time after which the leading scale begins; one program for all policies."""
-    spans, _, choice = leading_scale(settings.scales or Scales(), series, axis)
-    return jnp.asarray(axis.recent(spans[choice.best]).origin)
+    @property
+    def weights(self) -> Floats:
+        """How much each episode's return counts in the forecast."""
+        return np.asarray(self.fit.design.forecast_weights)
 
 
 def in_time_order(log: EpisodeLog) -> EpisodeLog:
@@ -130,16 +63,74 @@ def in_time_order(log: EpisodeLog) -> EpisodeLog:
     return log.take(rows[np.argsort(numbers, kind="stable")])
 
 
+def decisive_series(
+    settings: ForecastSettings,
+    policy: Policy,
+    log: EpisodeLog,
+    training: EpisodeLog | None,
+) -> tuple[Series, Series]:
+    """The returns that a test of these episodes looks at, and those that its models were tried on."""
+    room = log if log.capacity else grow(log, 1)
+    seen = None if training is None or not training.capacity else training
+    return _series(settings, policy, room, seen)
+
+
 @eqx.filter_jit
-def _fit(
-    settings: ForecastSettings, policy: Policy, log: EpisodeLog, axis: TimeAxis
-) -> tuple[TrendFit, Float[Array, " n"]]:
-    fit = policy_trend(settings, policy, log, design_for(settings, log, axis))
-    return fit, fit.design.forecast_weights
+def _series(
+    settings: ForecastSettings, policy: Policy, log: EpisodeLog, training: EpisodeLog | None
+) -> tuple[Series, Series]:
+    if training is None:
+        series = series_of(log, training_returns(settings, log, policy)[0])
+        return series, series
+    tested = series_of(log, held_out_returns(settings, training, log, policy)[0])
+    return tested, series_of(training, training_returns(settings, training, policy)[0])
+
+
+def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> FittedTrend:
+    """The smooth trend over the whole log."""
+    shape = settings.test.shape
+    return _fitted(_whole(shape, series, axis), series, axis, shape)
+
+
+def fit_lead(
+    settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis
+) -> FittedTrend:
+    """The trend that forecasts, through the episodes of its span."""
+    span, fit = _lead(settings.test, series, past, axis)
+    return _fitted(fit, series, axis.recent(span), settings.test.lead_shape)
+
+
+@eqx.filter_jit
+def _whole(shape: Basis, series: Series, axis: TimeAxis) -> TrendFit:
+    return fit_trend(trend_design(shape, series.times, series.present, axis), series.returns)
+
+
+@eqx.filter_jit
+def _lead(
+    test: ComparisonTest, series: Series, past: Series, axis: TimeAxis
+) -> tuple[Float[Array, ""], TrendFit]:
+    return test.lead(series, past, axis, cautious=True)
+
+
+def _fitted(fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis) -> FittedTrend:
+    """Without the episodes that the trend does not go through."""
+    rows = np.flatnonzero(np.asarray(fit.design.present))
+    design = dataclasses.replace(
+        fit.design,
+        orthonormal=fit.design.orthonormal[:, rows],
+        present=fit.design.present[rows],
+    )
+    fit = dataclasses.replace(
+        fit,
+        design=design,
+        returns=jnp.asarray(series.returns)[rows],
+        residuals=fit.residuals[rows],
+    )
+    times = np.asarray(series.times)[rows]
+    return FittedTrend(rows, times, axis, fit, shape, _doubt(fit))
 
 
 def _doubt(fit: TrendFit) -> str:
-    """Why nothing can be said about the trend; empty if something can."""
     n, columns = fit.returns.size, int(fit.design.num_columns)
     returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
     if n < max(MIN_EPISODES, 2 * columns):
@@ -161,18 +152,22 @@ def goodness_of_fit(
     settings: ForecastSettings,
     policy: Policy | None = None,
     *,
+    training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> tuple[Finding, ...]:
     """Test the trend model for a policy (by default: for what was observed) on this log.
 
-    `span` is the first and the last episode number of the whole log, if this is a part of it. With
-    scales, it is the line of the leading one that is tested, on the episodes that it spans.
+    With `training` episodes, the returns are those that a test of this log would look at. `span` is the
+    first and the last episode number of the whole log, if this is a part of it.
     """
-    return trend_findings(fit_leading_scale(fit_log(log, settings, policy, span)), seed)
+    log = in_time_order(log)
+    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
+    axis = TimeAxis.over(span or log.span, settings.lookahead)
+    return trend_findings(fit_lead(settings, series, past, axis), seed)
 
 
-def trend_findings(fitted: FittedLog, seed: int) -> tuple[Finding, ...]:
+def trend_findings(fitted: FittedTrend, seed: int) -> tuple[Finding, ...]:
     """The findings about a trend that is fitted already."""
     if fitted.doubt:
         return tuple(undetermined(name, fitted.doubt) for name in TESTS)
@@ -186,20 +181,16 @@ def trend_findings(fitted: FittedLog, seed: int) -> tuple[Finding, ...]:
     )
 
 
-def _misfit(fitted: FittedLog, multipliers: Rademacher) -> Finding:
+def _misfit(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
     fit = fitted.fit
-    added = richer_columns(fitted.settings.basis, fitted.log.episode_numbers, fitted.axis)
+    added = richer_columns(fitted.shape, fitted.times, fitted.axis)
     test = score_test(fit.design, fit.residuals, added, multipliers)
     p = float(test.p_value)
     level = level_of(p)
-    remedy = (
-        "This is a line through the leading time scale: wait for more episodes, or shorten the lookahead."
-        if fitted.leading
-        else "Use a larger basis."
-    )
     sentence = (
         f"A richer trend ({added.shape[0]} more time features) fits clearly better (p = {p:.2g}): "
-        f"the forecast may be narrow and in the wrong place. {remedy}"
+        "the forecast may be narrow and in the wrong place. Use a larger basis if you chose it; else wait "
+        "for more episodes, or shorten the lookahead."
         if level
         else f"A richer trend does not fit clearly better (p = {p:.2g})."
     )
@@ -222,7 +213,7 @@ def richer_columns(basis: Basis, times: Any, axis: TimeAxis) -> Float[Array, "m 
     return waves
 
 
-def _autocorrelation(fitted: FittedLog, multipliers: Rademacher) -> tuple[Finding, Finding]:
+def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Finding, Finding]:
     fit = fitted.fit
     lags = max(1, min(MAX_LAGS, fit.returns.size // 5))
     test = autocorrelation_test(fit.design, fit.residuals, lags, multipliers)
@@ -248,11 +239,11 @@ def _autocorrelation(fitted: FittedLog, multipliers: Rademacher) -> tuple[Findin
     )
 
 
-def _jump(fitted: FittedLog, multipliers: Rademacher) -> Finding:
+def _jump(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
     test = jump_test(fitted.fit.design, fitted.fit.residuals, multipliers)
     p = float(test.significance.p_value)
     level = level_of(p)
-    episode = float(np.asarray(fitted.log.episode_numbers)[int(test.row)])
+    episode = float(fitted.times[int(test.row)])
     sentence = (
         f"The returns jump, most likely at episode {episode:g} (p = {p:.2g}): the method assumes "
         "smooth change. If something changed then, start the log there."
@@ -263,7 +254,7 @@ def _jump(fitted: FittedLog, multipliers: Rademacher) -> Finding:
     return found("jump", statistic, sentence, level=level, p_value=p)
 
 
-def _leverage(fitted: FittedLog) -> Finding:
+def _leverage(fitted: FittedTrend) -> Finding:
     """max aᵢ²/Σa²: must vanish for the forecast to be nearly normal (Huber, 1973)."""
     squares = fitted.weights**2
     share, worth = squares.max() / squares.sum(), np.sqrt(squares).sum() ** 2 / squares.sum()
@@ -274,13 +265,13 @@ def _leverage(fitted: FittedLog) -> Finding:
     return found("horizon_leverage", float(share), sentence, level=_share_level(share))
 
 
-def _influence(fitted: FittedLog) -> Finding:
+def _influence(fitted: FittedTrend) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
     parts = (fitted.weights * np.asarray(fitted.fit.residuals)) ** 2
-    with np.errstate(invalid="ignore"):  # squares that overflow are told as undetermined
+    with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)
-    episode = float(np.asarray(fitted.log.episode_numbers)[row])
+    episode = float(fitted.times[row])
     sentence = (
         f"Episode {episode:g} brings {share:.1%} of the forecast's variance, the most of all."
     )

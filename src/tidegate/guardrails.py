@@ -1,23 +1,21 @@
 """Guardrails: better on the reward, and no other outcome forecast to become worse than its margin."""
 
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
 from .arrays import in_double
+from .comparison import MIN_EPISODES, Reason, Verdict
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from .errors import SettingsError
+from .forecast import ForecastSettings
 from .multiplicity import Multiplicity, holm_levels
-from .performance import ForecastSettings
 from .policies import Policy
-from .records import Decision
+from .record import Decision
 from .returns import observed_returns
 from .safety import require_level, safety_test, with_training
-from .verdicts import MIN_EPISODES, Reason, Verdict
 
 DIRECTIONS = {"lower": True, "higher": False}
 
@@ -42,7 +40,7 @@ class Guardrail:
             raise SettingsError(
                 f"the margin of '{self.name}' is {self.margin}",
                 expected="a finite number from 0 up, in the outcome's units per episode",
-                remedy="Say how much worse the outcome may become; the direction is named apart.",
+                remedy="Say how much worse the outcome may become; its direction is given separately.",
             )
 
     def __str__(self) -> str:
@@ -70,7 +68,7 @@ def parse_guardrail(text: str) -> Guardrail:
         raise
     except ValueError as error:
         raise SettingsError(
-            f"'{text}' is no guardrail.",
+            f"'{text}' is not a guardrail.",
             expected="NAME:MARGIN, or NAME:MARGIN:higher if more of it is better",
             remedy="As in complaints:0.02 (may rise by 0.02), retention:0.01:higher (may fall by 0.01).",
         ) from error
@@ -97,12 +95,12 @@ class GuardrailDecision:
     @property
     def change(self) -> float:
         """Forecast of the outcome under the candidate minus that under the safe policy, per episode."""
-        return self.guardrail.sign * _advantage(self.decision)[0]
+        return self.guardrail.sign * self.decision.advantage.point
 
     @property
     def bound(self) -> float:
         """The worst change that the log leaves possible at this level."""
-        return self.guardrail.sign * _advantage(self.decision)[1]
+        return self.guardrail.sign * self.decision.advantage.lower
 
     @property
     def sentence(self) -> str:
@@ -173,26 +171,13 @@ class GuardedDecision:
         return f"{main} Every guardrail holds: {held}."
 
     def __str__(self) -> str:
-        point, lower = _advantage(self.main)
+        found = self.main.advantage
         numbers = (
-            f"[reward: change {point:+.4g}, at least {lower:+.4g}; level {self.main_level:.4g}]"
+            f"[reward: change {found.point:+.4g}, at least {found.lower:+.4g}; "
+            f"level {self.main_level:.4g}]"
         )
         held = (f"Guardrail: {one.sentence}" for one in self.guardrails if one.passed)
         return "\n".join([f"{self.verdict.name}: {self.sentence} {numbers}", *held])
-
-    def to_json(self) -> str:
-        """The record as JSON: every test, without the arrays that only pictures need."""
-        return json.dumps(
-            {
-                "verdict": self.verdict.name,
-                "sentence": self.sentence,
-                "multiplicity": self.multiplicity.name,
-                "alpha": self.alpha,
-                "main": {"level": self.main_level, **json.loads(self.main.to_json())},
-                "guardrails": [_plain(one) for one in self.guardrails],
-            },
-            indent=1,
-        )
 
 
 @in_double
@@ -219,28 +204,27 @@ def guarded_test(
     stays shut because of another. It costs power; `Multiplicity.NONE` leaves it out. (The bounds are
     each at their own level. Those of `BONFERRONI`, all at α/m, hold at once too.)
 
-    Holm's rule needs p-values. The paper's test of two bounds has none: then each test has level α/m
-    (Bonferroni). Without guardrails this is `safety_test`.
+    Holm's rule needs p-values. For a test that has none, each has level α/m (Bonferroni).
+    Without guardrails this is `safety_test`.
 
     `level` is what all tests may use together, where that is not the settings' α: an error budget's
     share for this gate. At 0, nothing is left and the gate stays shut.
     """
     _require_different(guardrails)
-    alpha = _family_level(settings, level)
+    require_level(level)
+    alpha = settings.alpha if level is None else level
     training, held_out = with_training(settings, training, held_out, seed)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
     def test(one: "_Hypothesis", level: float) -> Decision:
-        # Two bounds at α/2 are no test at another level: they are drawn anew for another α.
-        chosen = settings if settings.paired else dataclasses.replace(settings, alpha=level)
         return safety_test(
             candidate,
             safe,
             one.held_out,
-            chosen,
+            settings,
             training=one.training,
             margin=one.margin,
-            level=level if settings.paired else None,
+            level=level,
             seed=seed,
         )
 
@@ -258,18 +242,6 @@ def guarded_test(
         multiplicity=multiplicity,
         alpha=alpha,
     )
-
-
-def _family_level(settings: ForecastSettings, level: float | None) -> float:
-    if level is None:
-        return settings.alpha
-    if not settings.paired:
-        raise SettingsError(
-            "the test of two bounds has no level of its own.",
-            expected="another alpha in the settings",
-        )
-    require_level(level)
-    return level
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -318,14 +290,6 @@ def _levels(
     return holm_levels(p_values, alpha)
 
 
-def _advantage(decision: Decision) -> tuple[float, float]:
-    """Candidate − safe, and its lower bound: of the difference itself, or from one bound of each."""
-    paired, candidate, safe = decision.advantage, decision.candidate, decision.safe
-    if paired is not None:
-        return paired.point, paired.lower
-    return candidate.point - safe.point, candidate.lower - safe.upper
-
-
 def _rejects(decision: Decision, level: float) -> bool:
     """A test says so twice, by its verdict at this level and by its p-value, where it has one."""
     small = decision.p_value is None or decision.p_value <= level
@@ -350,19 +314,3 @@ def _require_different(guardrails: Sequence[Guardrail]) -> None:
             f"there are two guardrails on '{twice[0]}' in the same direction.",
             expected="one margin for each outcome and direction",
         )
-
-
-def _plain(one: GuardrailDecision) -> dict[str, Any]:
-    finite = {
-        name: value if math.isfinite(value) else str(value)
-        for name, value in (("change", one.change), ("bound", one.bound))
-    }
-    return {
-        **dataclasses.asdict(one.guardrail),
-        "passed": one.passed,
-        "sentence": one.sentence,
-        "level": one.level,
-        **finite,
-        "constant": one.constant,
-        "decision": json.loads(one.decision.to_json()),
-    }

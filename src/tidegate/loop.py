@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from .arrays import map_leaves, replace_at
 from .basis import TimeAxis
 from .budget import Spending
-from .candidate import SearchSettings, SearchState, begin_search, continue_search
+from .comparison import Comparison, Terms
 from .episodes import (
     EpisodeLog,
     HeldOutEpisodes,
@@ -21,13 +21,14 @@ from .episodes import (
     empty_like,
     grow,
     insert,
-    split_window,
+    split_rows,
     training_count,
 )
 from .errors import SettingsError
-from .performance import ForecastSettings
+from .forecast import ForecastSettings
 from .policies import ParametricPolicy
-from .safety import Comparison, compare_policies
+from .safety import compare_policies
+from .search import SearchSettings, SearchState, begin_search, continue_search
 
 
 class SpinSettings(eqx.Module):
@@ -47,9 +48,10 @@ class SpinSettings(eqx.Module):
     spending: Spending | None = None
 
     def __check_init__(self) -> None:
-        if self.spending is not None and not self.forecast.paired:
+        if self.spending is not None and not self.forecast.test.has_p_value:
             raise SettingsError(
-                "an error budget needs a test with a level of its own", expected="paired=True"
+                "an error budget needs a test that can be held to any level",
+                expected="Paired(…) or Multiscale()",
             )
         if self.forecast.exact:
             raise SettingsError(
@@ -109,7 +111,7 @@ def observe(
 ) -> SpinState:
     """Split new episodes at random between training and test, and remember them."""
     count = training_count(window.capacity, settings.train_fraction)
-    train, held_out = split_window(window, count, key)
+    train, held_out = (window.take(rows) for rows in split_rows(key, window.capacity, count))
     num_train = state.num_train + train.capacity
     num_held_out = state.num_held_out + held_out.capacity
     overflow = (num_train > state.training.log.capacity) | (
@@ -166,10 +168,13 @@ def spin_step(
         found.policy,
         state.safe_policy,
         state.held_out,
-        axis,
-        forecast.multipliers(test_key, forecast.draws),
+        Terms(
+            axis,
+            forecast.multipliers(test_key, forecast.draws),
+            forecast.alpha,
+            None if settings.spending is None else settings.spending.level(state.num_tests + 1),
+        ),
         training=state.training,
-        level=None if settings.spending is None else settings.spending.level(state.num_tests + 1),
         log_full=state.overflowed,
     )
     deployed = outcome.deploys if settings.test_candidates else jnp.ones((), bool)

@@ -46,7 +46,7 @@ _SENTENCES = {
 
 
 def bonferroni(p_values: PValues, alpha: float) -> tuple[bool, ...]:
-    """Which hypotheses are rejected at α/m each; what is no probability never is."""
+    """Which hypotheses are rejected at α/m each; a missing p-value is never rejected."""
     level = _checked(alpha) / max(len(p_values), 1)
     return tuple(_or_infinity(p) <= level for p in p_values)
 
@@ -55,7 +55,7 @@ def holm(p_values: PValues, alpha: float) -> tuple[bool, ...]:
     """Which hypotheses Holm's step-down rule (1979) rejects, in the order given.
 
     Any set of true hypotheses is left alone with probability 1 − α, however the tests depend on each
-    other. What is no probability (None, NaN) is never rejected, and counts among the m.
+    other. A missing p-value (None, NaN) is never rejected, but counts among the m.
     """
     levels = holm_levels(p_values, alpha)
     return tuple(_or_infinity(p) <= level for p, level in zip(p_values, levels, strict=True))

@@ -8,37 +8,31 @@ time may. A rough answer to "is it worth waiting?", never evidence.
 
 import dataclasses
 import math
-from typing import Any
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Array, Float
 
-from .arrays import Floats, in_double
+from .arrays import Floats, Integers, in_double
 from .basis import TimeAxis
-from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
-from .findings import summarise
-from .goodness import BehaviorPolicy, in_time_order
-from .performance import CALIBRATION_SHARE, ForecastSettings, draw_multipliers
-from .policies import Policy
+from .comparison import Comparison, Reason, Trials
+from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from .forecast import ForecastSettings
+from .policies import BehaviorPolicy, Policy
 from .returns import log_ratios
-from .safety import Comparison, compare_policies
-from .scales import LINE
+from .safety import compare_once, with_training
 from .support import ActionSupport, action_support
-from .trend import fit_trend, trend_design
-from .verdicts import Reason
+from .trend import trend_design
 
 Episodes = int | None
 
 GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
 GRID = 2048  # times that stand for those of a longer log
 LIKELY_Z = 0.84  # 80 % of a normal distribution
-LONGEST_TRIED = (
-    1  # the whole log has no past to be tried on: half of it is the longest scale that has
-)
+LONGEST_TRIED = 0.5  # of the log: the whole has no past to be tried on
 HEAVY_SHARE = 0.2
 OVERUSE = 2.0
 
@@ -55,7 +49,7 @@ class ActionNeed:
     variance_shares: Floats
 
     @property
-    def lacking(self) -> npt.NDArray[np.intp]:
+    def lacking(self) -> Integers:
         """Actions unseen or rare, or much of the variance and taken far more often than in the log."""
         counts, shares = self.support.counts, self.support.policy_shares
         logged = counts / max(1, counts.sum())
@@ -74,6 +68,8 @@ class Plan:
     time scale that leads is shorter than the log.
     """
 
+    derived: ClassVar = ("lacking_actions",)
+
     reason: Reason
     num_episodes: int
     difference: float | None
@@ -86,16 +82,13 @@ class Plan:
     actions: ActionNeed | None
     sentence: str
 
+    @property
+    def lacking_actions(self) -> list[int]:
+        """The actions that lack data."""
+        return [] if self.actions is None else [int(one) for one in self.actions.lacking]
+
     def __str__(self) -> str:
         return self.sentence
-
-    def summary(self) -> dict[str, Any]:
-        """The plan in plain JSON values."""
-        lacking = [] if self.actions is None else self.actions.lacking.tolist()
-        return {
-            **{name: summarise(value) for name, value in vars(self).items()},
-            "lacking_actions": lacking,
-        }
 
 
 @in_double
@@ -105,7 +98,7 @@ def plan(
     log: EpisodeLog,
     settings: ForecastSettings,
     *,
-    training: TrainingEpisodes | None = None,
+    training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
     seed: int = 0,
 ) -> Plan:
@@ -114,31 +107,11 @@ def plan(
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
     `training` are those, if there are any; else a share of the log is for training, as in the gate.
     """
-    axis = TimeAxis.over(span or log.span, settings.lookahead)
-    seen, tested = _parts(settings, training, log, seed)
+    given = None if training is None else TrainingEpisodes(training, span)
+    seen, tested = with_training(settings, given, HeldOutEpisodes(log, span), seed)
     safe = BehaviorPolicy() if safe is None else safe
-    multipliers = draw_multipliers(settings, tested.log, seed)
-    outcome = eqx.filter_jit(compare_policies)(
-        settings, candidate, safe, tested, axis, multipliers, training=seen
-    )
+    outcome, axis = compare_once(settings, candidate, safe, tested, seen, seed=seed)
     return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome))
-
-
-def _parts(
-    settings: ForecastSettings, training: TrainingEpisodes | None, log: EpisodeLog, seed: int
-) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
-    """What the gate would train on, and what it would test."""
-    if training is None and settings.needs_training:
-        training, held_out = split_log(log, train_fraction=CALIBRATION_SHARE, seed=seed)
-        log = held_out.log
-    seen = None if training is None else TrainingEpisodes(_ready(training.log))
-    return seen, HeldOutEpisodes(_ready(log))
-
-
-def _ready(log: EpisodeLog) -> EpisodeLog:
-    """In time order, and with room for an episode."""
-    ordered = in_time_order(log)
-    return ordered if ordered.capacity else grow(ordered, 1)
 
 
 def _plan(
@@ -149,24 +122,24 @@ def _plan(
     actions: ActionNeed | None,
 ) -> Plan:
     reason, n = Reason(int(outcome.reason)), log.num_episodes
-    advantage, error, widths = _advantage(outcome)
+    advantage, error = float(outcome.point), float(outcome.standard_error)
+    widths = advantage - float(outcome.lower)
     finite = math.isfinite(advantage + error + widths)
     more: Episodes = None
     likely: Episodes = None
     bounds: tuple[Episodes, Episodes] = (None, None)
     if reason is Reason.BETTER:
         more, likely, bounds = 0, 0, (0, 0)
-    elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome):
-        shrinkage = _with_bias(
-            outcome, _shrinkage(settings, axis, _length(settings, axis, outcome))
-        )
+    elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome.trials):
+        length = float(outcome.trials.spans[outcome.trials.best])
+        shrinkage = _with_bias(outcome.trials, _shrinkage(settings, axis, length))
 
         def needed(gain: float, margin: float = 0.0) -> Episodes:
             return _more_episodes(n, shrinkage, gain, widths + margin * error)
 
         more, likely = needed(advantage), needed(advantage, LIKELY_Z)
         bounds = needed(advantage + error), needed(advantage - error)
-    traffic = _more_traffic(outcome, advantage, widths) if finite else None
+    traffic = _more_traffic(outcome.trials, advantage, widths) if finite else None
     return Plan(
         reason=reason,
         num_episodes=n,
@@ -178,61 +151,35 @@ def _plan(
         episode_range=bounds,
         more_traffic=traffic,
         actions=actions,
-        sentence=_scale_sentence(outcome, reason, advantage, traffic)
+        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic)
         or _sentence(settings, reason, n, advantage, more, bounds),
     )
 
 
-def _advantage(outcome: Comparison) -> tuple[float, float, float]:
-    """The forecast advantage, its standard error (on shared episodes), and the half-widths' sum."""
-    candidate, safe = outcome.candidate, outcome.safe
-    if outcome.paired is not None:
-        test, best = outcome.paired, outcome.paired.forecasts.choice.best
-        return (
-            float(test.point),
-            float(test.forecasts.errors[best]),
-            float(test.point - test.lower),
-        )
-    paired = fit_trend(candidate.design, candidate.returns - safe.returns)
-    widths = (
-        candidate.point
-        - outcome.candidate_interval.lower
-        + outcome.safe_interval.upper
-        - safe.point
-    )
-    return float(paired.point), math.sqrt(max(float(paired.variance), 0.0)), float(widths)
-
-
-def _leads_whole(outcome: Comparison) -> bool:
+def _leads_whole(trials: Trials) -> bool:
     """Whether as much of the log forecasts best as can be tried, so that a longer one forecasts better."""
-    return outcome.paired is None or int(outcome.paired.forecasts.choice.best) <= LONGEST_TRIED
+    return float(trials.spans[trials.best]) >= LONGEST_TRIED * float(trials.spans[0])
 
 
-def _more_traffic(outcome: Comparison, advantage: float, widths: float) -> float | None:
+def _more_traffic(trials: Trials, advantage: float, widths: float) -> float | None:
     """How many times as many episodes in the same time: noise shrinks with them, bias does not."""
-    if _leads_whole(outcome) or outcome.paired is None or not 0 < advantage <= widths:
+    if _leads_whole(trials) or not 0 < advantage <= widths:
         return None
-    found = outcome.paired.forecasts
-    best = int(found.choice.best)
-    bias, error = float(found.biases[best]), float(found.errors[best])
+    bias, error = (float(one[trials.best]) for one in (trials.biases, trials.errors))
     allowed = (advantage * error / widths) ** 2 - bias**2  # what noise may be left
     return (error**2 - bias**2) / allowed if allowed > 0 else None
 
 
-def _scale_sentence(
-    outcome: Comparison, reason: Reason, advantage: float, traffic: float | None
-) -> str:
+def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: float | None) -> str:
     """What would help where time scales matter; empty where the length of the log does."""
     if reason is Reason.SCALES_DISAGREE:
         return (
             "Longer time scales show an advantage, and a shorter one points the other way: wait for more "
             "episodes, and ask again."
         )
-    if reason is not Reason.NOT_BETTER or _leads_whole(outcome) or not advantage > 0:
+    if reason is not Reason.NOT_BETTER or _leads_whole(trials) or not advantage > 0:
         return ""
-    assert outcome.paired is not None
-    found = outcome.paired.forecasts
-    span, whole = (float(found.spans[i]) for i in (int(found.choice.best), 0))
+    span, whole = (float(trials.spans[i]) for i in (int(trials.best), 0))
     start = (
         f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
     )
@@ -255,29 +202,16 @@ def _squared_weights(
     def one(span: Float[Array, ""]) -> Float[Array, ""]:
         axis = TimeAxis(first - 1, first + span, settings.lookahead)
         times = first + span * positions
-        basis = settings.basis if settings.scales is None else LINE
-        design = trend_design(basis, times, jnp.ones(GRID, bool), axis)
+        design = trend_design(settings.test.lead_shape, times, jnp.ones(GRID, bool), axis)
         return jnp.sum(design.forecast_weights**2) * GRID
 
     squares: Array = jax.lax.map(one, span)
     return squares
 
 
-def _length(settings: ForecastSettings, axis: TimeAxis, outcome: Comparison) -> float:
-    """How much time the forecast rests on: the log, or the leading scale of it."""
-    if settings.scales is None or outcome.paired is None:
-        return float(axis.length) - 1
-    found = outcome.paired.forecasts
-    return float(found.spans[int(found.choice.best)])
-
-
-def _with_bias(outcome: Comparison, shrinkage: Floats) -> Floats:
+def _with_bias(trials: Trials, shrinkage: Floats) -> Floats:
     """The same where a part of the error is bias, which a longer log is not taken to lessen."""
-    if outcome.paired is None:
-        return shrinkage
-    found = outcome.paired.forecasts
-    best = int(found.choice.best)
-    share = float((found.biases[best] / found.errors[best]) ** 2)
+    share = float((trials.biases[trials.best] / trials.errors[trials.best]) ** 2)
     return np.asarray(np.sqrt(share + (1 - share) * shrinkage**2), np.float64)
 
 

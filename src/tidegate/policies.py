@@ -253,7 +253,36 @@ class LinearGaussianPolicy(ContinuousPolicy):
         return jnp.concatenate([mean, log_std], axis=-1)
 
 
-class RecordedPolicy(Policy):
+class LoggedPolicy(Policy):
+    """A policy that is known only through the log: it can be evaluated, but not act."""
+
+    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
+        raise self._only_logged()
+
+    def sample(self, key: PRNGKeyArray, states: Any = None) -> Shaped[Array, "..."]:
+        raise self._only_logged()
+
+    def entropy(self, states: Any = None) -> Float[Array, "..."]:
+        raise self._only_logged()
+
+    def _only_logged(self) -> PolicyError:
+        return PolicyError(
+            f"{self} is known only through the log.",
+            remedy="It can be evaluated and tested, but it can neither act nor be searched from.",
+        )
+
+
+class BehaviorPolicy(LoggedPolicy):
+    """Whatever collected the log: every ratio is 1, and the returns are the observed ones."""
+
+    def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
+        return jnp.asarray(log.behavior_log_probs)
+
+    def __str__(self) -> str:
+        return "the behaviour policy"
+
+
+class RecordedPolicy(LoggedPolicy):
     """A policy that lives in another program: its probabilities of the logged actions are in the log."""
 
     name: str = eqx.field(static=True)
@@ -267,20 +296,8 @@ class RecordedPolicy(Policy):
             )
         return jnp.asarray(log.recorded[self.name])
 
-    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
-        raise self._only_recorded()
-
-    def sample(self, key: PRNGKeyArray, states: Any = None) -> Shaped[Array, "..."]:
-        raise self._only_recorded()
-
-    def entropy(self, states: Any = None) -> Float[Array, "..."]:
-        raise self._only_recorded()
-
-    def _only_recorded(self) -> PolicyError:
-        return PolicyError(
-            f"policy '{self.name}' is known only through the log.",
-            remedy="It can be evaluated and tested, but it can neither act nor be searched from.",
-        )
+    def __str__(self) -> str:
+        return f"policy '{self.name}'"
 
 
 def _states(policy: Policy, states: Any) -> Shaped[Array, "..."]:

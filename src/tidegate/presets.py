@@ -6,11 +6,11 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from .basis import Basis, ConstantBasis, CosineBasis
-from .candidate import Objective, SearchSettings
+from .comparison import Multiscale, TwoBounds
+from .forecast import ForecastSettings
 from .loop import SpinSettings
-from .performance import ForecastSettings
-from .scales import Scales
-from .value_models import LinearValues
+from .search import Objective, SearchSettings
+from .values import LinearValues
 
 
 def paper_settings(
@@ -29,7 +29,7 @@ def paper_settings(
     2 to 5 per episode of lookahead, and `entropy_weight` log-uniformly from 5e-5 to 1.
     """
     forecast = ForecastSettings(
-        lookahead, basis=basis or CosineBasis(3), alpha=0.05, draws=500, support_z=float("inf")
+        lookahead, TwoBounds(basis or CosineBasis(3)), alpha=0.05, draws=500, support_z=float("inf")
     )
     search = SearchSettings(
         steps=gradient_steps,
@@ -53,7 +53,7 @@ def stationary_settings(
     gradient_steps: int | Array = 14,
     entropy_weight: float | Array = 0.01,
 ) -> SpinSettings:
-    """The paper's baseline: the same algorithm in the belief that the world stands still."""
+    """The paper's baseline: the same algorithm, which assumes that the world stands still."""
     return paper_settings(
         lookahead=lookahead,
         basis=ConstantBasis(),
@@ -101,7 +101,7 @@ def multiscale_forecast(settings: ForecastSettings) -> ForecastSettings:
     Doubly robust returns, one paired test at α, lines at every time scale with the bias that the past
     shows, DEPLOY only if all credible scales agree (docs/multiscale.md).
     """
-    return dataclasses.replace(settings, paired=True, scales=Scales(), value_model=LinearValues())
+    return dataclasses.replace(settings, test=Multiscale(), value_model=LinearValues())
 
 
 def multiscale_settings(

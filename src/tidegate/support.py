@@ -68,7 +68,7 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
     if isinstance(policy, DiscretePolicy):
         shares = _chosen_shares(policy, log)
     else:
-        with np.errstate(over="ignore"):  # an infinite share is told as undetermined
+        with np.errstate(over="ignore"):  # an infinite share is reported as undetermined
             ratios = np.exp(np.asarray(log_ratios(policy, log))[mask])
         shares = np.bincount(taken, ratios, log.num_actions) / max(taken.size, 1)
     return ActionSupport(np.pad(counts, (0, shares.size - counts.size)), shares)
@@ -76,7 +76,9 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
 
 def _chosen_shares(policy: DiscretePolicy, log: EpisodeLog) -> Floats:
     """The policy's action probabilities, averaged over the logged states."""
-    policy.logged_log_probs(log.take(slice(0, 1)))  # says so if the policy does not fit the log
+    policy.logged_log_probs(
+        log.take(slice(0, 1))
+    )  # raises an error if the policy does not fit the log
     first = jax.eval_shape(lambda: policy.outputs(log.states))
     if first.ndim == 1:
         return np.exp(np.asarray(policy.log_probs(), np.float64))

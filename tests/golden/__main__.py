@@ -23,8 +23,8 @@ def main(arguments: list[str]) -> int:
             path_of(name).write_text(text)
             continue
         stored = json.loads(path_of(name).read_text())
-        found = list(differences(stored, json.loads(text), tolerance()))
-        print(f"{name}: {len(found)} differences" if found else f"{name}: the same to the bit")
+        found = list(differences(stored, json.loads(text), tolerance(name)))
+        print(f"{name}: {len(found)} differences" if found else f"{name}: the same")
         print("".join(f"  {one}\n" for one in found[:20]), end="", flush=True)
         failed += bool(found)
     if "--write" in arguments:

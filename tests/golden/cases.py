@@ -16,11 +16,12 @@ from tidegate.experiments.batches import cut, run_batch
 from tidegate.experiments.beyond import contenders
 from tidegate.experiments.studies import figure4
 from tidegate.experiments.sweep import list_runs
+from tidegate.guardrails import Guardrail
 from tidegate.logs import Columns
+from tidegate.record import SEAL
 from tidegate.simulators.live import LiveWindow, run_live
 from tidegate.simulators.recommender import Recommender
 from tidegate.workflows import Budget, LogFile, PlainSettings, Preset, SearchChoices
-from tidegate.workflows.storage import SEAL
 
 Plain = dict[str, Any]
 EPISODES = 240
@@ -52,7 +53,7 @@ def gate(settings: PlainSettings = OURS, **options: Any) -> Plain:
 
 
 def gate_with_guardrail() -> Plain:
-    return gate(guardrails=(tg.Guardrail("complaints", 0.2),))
+    return gate(guardrails=(Guardrail("complaints", 0.2),))
 
 
 def gate_on_a_budget() -> Plain:

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..arrays import ArrayLike
 from ..drivers import History, simulate
-from .sweep import Column, Runs, Sweep, resolve
+from .sweep import Columns, Runs, Sweep, resolve
 
 CURVE_BINS = 40
 # Each doubling is compiled anew: a GPU has the speed to spare, a CPU has not. Results are the same.
@@ -49,14 +49,14 @@ class Batch:
         """What fixes the compiled program: all but the values of the traced fields."""
         sweep = self.sweep
         traced = *sorted(sweep.drawn), *next(iter(sweep.cells.values()))
-        fixed = tuple(sorted(sweep.fixed.items()))
-        run = sweep.world, sweep.algorithm, fixed, sweep.num_episodes, sweep.warmup
+        fixed = *sorted(sweep.world_fixed.items()), *sorted(sweep.fixed.items())
+        run = sweep.world, sweep.algorithm, fixed, sweep.jump, sweep.num_episodes, sweep.warmup
         return run, traced, self.shape, self.size, self.seed
 
     def prepare(self) -> None:
         compiled(self)
 
-    def run(self) -> dict[str, Column]:
+    def run(self) -> Columns:
         return run_batch(self)
 
 
@@ -67,10 +67,10 @@ def cut(sweep: Sweep, runs: Runs, *, size: int, seed: int) -> list[Batch]:
     batches = []
     for key in sorted(set(keys)):
         rows = np.array([i for i, one in enumerate(keys) if one == key])
-        # Runs of a batch step together: of like length, none waits for another.
-        length = runs.drawn.get("steps_per_episode", np.zeros(len(runs)))[rows]
-        rows = rows[np.argsort(length, kind="stable")]
-        label = "-".join([sweep.name.replace(" ", "_"), *(f"{v}" for v in key)])
+        if sweep.length is not None:
+            rows = rows[np.argsort(runs.drawn[sweep.length][rows], kind="stable")]
+        parts = sweep.name.replace(" ", "_"), *sweep.world_fixed.values(), *key
+        label = "-".join(map(str, parts))
         width = min(size, len(rows))
         for start in range(0, len(rows), width):
             part = runs.take(rows[start : start + width])
@@ -81,7 +81,7 @@ def cut(sweep: Sweep, runs: Runs, *, size: int, seed: int) -> list[Batch]:
     return batches
 
 
-def run_batch(batch: Batch) -> dict[str, Column]:
+def run_batch(batch: Batch) -> Columns:
     """One row per run: where it stands in the sweep, its hyper-parameters, its results."""
     count = batch.count
     # The last batch of a group is filled up, so that it fits the same program.
@@ -145,7 +145,7 @@ def _program(batch: Batch) -> Any:
 
     def one(key: PRNGKeyArray, fields: Mapping[str, Array], drawn: Mapping[str, Array]) -> Any:
         settings = make_settings(**sweep.fixed, **shapes, **drawn)
-        world = make_world(**fields)
+        world = make_world(**sweep.world_fixed, **fields)
         history = simulate(
             world,
             settings,
@@ -157,9 +157,10 @@ def _program(batch: Batch) -> Any:
             capacity=FIRST_CAPACITY[_on_gpu()],
         )
         results = _results(history)
-        if hasattr(world, "jump"):
+        if sweep.jump is not None:
             starts = sweep.warmup + lookahead * np.arange(history.deployed.size)
-            results["lapse"] = lapse(_unsafe(history), starts >= world.jump) * lookahead
+            after = starts >= fields[sweep.jump]
+            results["lapse"] = lapse(_unsafe(history), after) * lookahead
         return results
 
     return jax.vmap(one)
@@ -181,10 +182,7 @@ def _results(history: History) -> dict[str, Array]:
 
 
 def lapse(unsafe: Bool[ArrayLike, " w"], after: Bool[ArrayLike, " w"]) -> Float[Array, ""]:
-    """For how many windows after a jump a worse candidate ran on, until the first without one.
-
-    NaN if no window comes after it.
-    """
+    """For how many windows after a jump a candidate that was worse stayed in force; NaN if none follows."""
     still = jnp.cumprod(jnp.where(after, unsafe, True))
     return jnp.where(jnp.any(after), jnp.sum(jnp.where(after, still, 0)), jnp.nan)
 

@@ -1,6 +1,6 @@
 """What `tidegate reproduce` does: a study, then its table and figures, all in one folder."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -8,108 +8,71 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from ..reports.coverage import draw_coverage
 from ..reports.figures import STYLE, draw_figure
-from ..reports.studies import draw_bars, draw_curves, draw_unsafe
-from .beyond import Effort, run_beyond
-from .coverage import CoverageJob, coverage_study, coverage_table, summarise_coverage
+from .coverage import run_coverage
 from .domains import Domain
-from .reproduce import Progress, run_jobs, run_study
-from .store import Store
-from .studies import diabetes_world, figure4, table1
-from .sweep import Column, Sweep, load_sweep
+from .figures import draw_bars, draw_coverage, draw_curves, draw_unsafe
+from .reproduce import Effort, run_study
+from .studies import figure4, prepare, table1
+from .sweep import Sweep, load_sweep
 from .tables import markdown, summarise
+from .trend_coverage import trend_cells, trend_table
 
 CURVE_SPEED = "2"
+BARS = {
+    "normalised": "improvement over safe, normalised",
+    "violation": "% of episodes under an unsafe policy",
+}
 
 
-def reproduce_table1(
-    speeds: list[int], out: Path, domain: Domain = Domain.RECOSYS, **study: Any
-) -> str:
+def reproduce_table1(speeds: Sequence[int], out: Path, domain: Domain, effort: Effort) -> str:
     """The ablation of the paper's Table 1."""
-    _prepare(domain)
-    published = domain is Domain.RECOSYS
-    return _reproduce(table1(speeds, domain), out, _draw_bars, study, published=published)
+    prepare(domain)
+    return _reproduce(table1(speeds, domain), out, effort, published=domain is Domain.RECOSYS)
 
 
-def reproduce_figure4(
-    speeds: list[int], out: Path, domain: Domain = Domain.RECOSYS, **study: Any
-) -> str:
+def reproduce_figure4(speeds: Sequence[int], out: Path, domain: Domain, effort: Effort) -> str:
     """SPIN and the baseline: bars at every speed and, at speed 2, curves along time."""
-    _prepare(domain)
-    published = domain is Domain.RECOSYS
-    return _reproduce(figure4(speeds, domain), out, _draw_figure4, study, published=published)
+    prepare(domain)
+    sweeps, published = figure4(speeds, domain), domain is Domain.RECOSYS
+    return _reproduce(sweeps, out, effort, published=published, curves=CURVE_SPEED)
 
 
-def reproduce_sweep(definition: Path, out: Path, **study: Any) -> str:
+def reproduce_sweep(definition: Path, out: Path, effort: Effort) -> str:
     """A sweep of the user's own."""
-    return _reproduce([load_sweep(definition)], out, _draw_bars, study)
+    return _reproduce([load_sweep(definition)], out, effort, published=False)
 
 
-def reproduce_coverage(
-    out: Path,
-    *,
-    runs: int,
-    seed: int,
-    engine: str = "local",
-    address: str | None = None,
-    progress: Progress | None = None,
-) -> str:
+def reproduce_coverage(out: Path, effort: Effort) -> str:
     """How often intervals cover the truth, over lengths, levels, noises and orders."""
-    jobs = [CoverageJob(cell, runs, seed) for cell in coverage_study()]
-    store = Store(out, {"cells": [job.cell for job in jobs], "runs": runs, "seed": seed})
-    rows = summarise_coverage(run_jobs(jobs, store, engine, address, progress))
-    _save(out / "coverage", 7, 4, lambda axis: draw_coverage(axis, rows))
-    return _table(out, coverage_table(rows))
-
-
-def reproduce_beyond(
-    speeds: list[int], out: Path, part: str, *, progress: Progress | None = None, **effort: Any
-) -> str:
-    """Three algorithms in the paper's worlds and in others; a part of the study, or all of it."""
-    return run_beyond(part, out, Effort(**effort), speeds=speeds, progress=progress)
+    rows = run_coverage(trend_cells(), out, effort)
+    _save(out / "coverage", 7, 4, partial(draw_coverage, rows=rows))
+    return _table(out, trend_table(rows))
 
 
 def _reproduce(
-    sweeps: list[Sweep],
+    sweeps: Sequence[Sweep],
     out: Path,
-    draw: Callable[[dict[str, Column], int, Path], None],
-    study: dict[str, Any],
+    effort: Effort,
     *,
-    published: bool = False,
+    published: bool,
+    curves: str | None = None,
 ) -> str:
-    columns = run_study(sweeps, out=out, **study)
-    draw(columns, sweeps[0].num_episodes, out)
-    return _table(out, markdown(summarise(columns), published=published))
-
-
-def _prepare(domain: Domain) -> None:
-    """The truth about the treatments is simulated once, before the programs that look it up."""
-    if domain is Domain.DIABETES:
-        diabetes_world(0.0)
-
-
-def _draw_bars(columns: dict[str, Column], num_episodes: int, out: Path) -> None:
+    """`curves` is the cell whose runs are also drawn along time, if it was run."""
+    columns = run_study(sweeps, out, effort)
     summaries = summarise(columns)
-    for field, label in (
-        ("normalised", "improvement over safe, normalised"),
-        ("violation", "% of episodes under an unsafe policy"),
-    ):
-        _save(
-            out / field, 6, 3.6, partial(draw_bars, summaries=summaries, field=field, label=label)
-        )
-
-
-def _draw_figure4(columns: dict[str, Column], num_episodes: int, out: Path) -> None:
-    _draw_bars(columns, num_episodes, out)
-    if CURVE_SPEED in columns["cell"]:
-        for name, draw in (("learning_curve", draw_curves), ("unsafe_curve", draw_unsafe)):
-            _save(
-                out / name,
-                7,
-                3.8,
-                lambda axis, draw=draw: draw(axis, columns, CURVE_SPEED, num_episodes),  # type: ignore[misc]
-            )
+    for field, label in BARS.items():
+        draw = partial(draw_bars, summaries=summaries, field=field, label=label)
+        _save(out / field, 6, 3.6, draw)
+    if curves is not None and curves in columns["cell"]:
+        along: dict[str, Any] = {
+            "columns": columns,
+            "cell": curves,
+            "num_episodes": sweeps[0].num_episodes,
+        }
+        _save(out / "learning_curve", 7, 3.8, partial(draw_curves, **along))
+        _save(out / "unsafe_curve", 7, 3.8, partial(draw_unsafe, **along))
+    return _table(out, markdown(summaries, published=published))
 
 
 def _save(path: Path, width: float, height: float, draw: Callable[[Axes], Axes]) -> None:

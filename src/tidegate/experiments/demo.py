@@ -1,36 +1,39 @@
 """The demonstration: Tidegate, SPIN and a stationary baseline, live, in the same drifting world."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..arrays import Floats, in_double, map_leaves
+from ..arrays import Flags, Floats, in_double, map_leaves
 from ..basis import CosineBasis
+from ..comparison import Verdict
 from ..drivers import LiveLoop, World
 from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..loop import SpinSettings
-from ..policies import DiscretePolicy, SoftmaxPolicy
+from ..policies import DiscretePolicy, ParametricPolicy, SoftmaxPolicy
 from ..presets import multiscale_settings, paper_settings, stationary_settings
-from ..records import Decision, describe_settings
+from ..record import Decision, describe_settings
 from ..simulators.diabetes import DayRecord, DiscreteDiabetes
+from ..simulators.live import LiveWindow, live_windows
 from ..simulators.recommender import Recommender
-from ..verdicts import Reason, Verdict
 from .domains import Domain
+from .reproduce import Progress, silent
 
 WARMUP = 20
 ENTROPY_WEIGHT = 0.05
 TRUTH_NODES = 17
-
-
-Progress = Callable[[str, int, int], None]
+HEADINGS = (
+    "algorithm",
+    "improvement\nover safe",
+    "episodes under\nan unsafe policy",
+    "windows with\na candidate",
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,10 +42,9 @@ class LiveRun:
 
     name: str
     window_ends: Floats
-    deployed: npt.NDArray[np.bool_]
+    deployed: Flags
     performance: Floats
     safe_performance: Floats
-    reasons: list[Reason]
     episode_numbers: Floats
     observed_returns: Floats
     showcase: Decision
@@ -54,8 +56,8 @@ class LiveRun:
         return float(np.mean(self.performance - self.safe_performance))
 
     @property
-    def unsafe(self) -> npt.NDArray[np.bool_]:
-        """Windows in which a candidate ran that was truly worse than the safe policy."""
+    def unsafe(self) -> Flags:
+        """Windows in which a candidate ran and was truly worse than the safe policy."""
         return self.deployed & (self.performance < self.safe_performance)
 
     @property
@@ -78,16 +80,10 @@ class Demo:
     domain: Domain
     world: World
     runs: tuple[LiveRun, ...]
-    action_performance: npt.NDArray[np.float64]
+    action_performance: Floats
     speed: int
     lookahead: int
     seed: int
-
-    @property
-    def best_performance(self) -> Floats:
-        """What an all-knowing policy would have earned."""
-        best: Floats = self.action_performance.max(axis=1)
-        return best
 
     @property
     def shown(self) -> LiveRun:
@@ -113,6 +109,18 @@ class Demo:
             ],
         }
 
+    def rows(self) -> list[tuple[str, ...]]:
+        """The table as text, under `HEADINGS`."""
+        return [
+            (
+                run.name,
+                f"{run.improvement_over_safe:+.3f}",
+                f"{100 * run.violation_rate:.1f} %",
+                f"{run.deployments} of {len(run.deployed)}",
+            )
+            for run in self.runs
+        ]
+
 
 def run_demo(
     *,
@@ -123,7 +131,7 @@ def run_demo(
     order: int = 3,
     seed: int = 0,
     truth_days: int = 500,
-    progress: Progress | None = None,
+    progress: Progress = silent,
 ) -> Demo:
     """Run the algorithms live, a window of `lookahead` episodes at a time.
 
@@ -169,7 +177,7 @@ def demo_world(domain: Domain, speed: int, truth_days: int) -> World:
 
 
 @in_double
-def _action_performance(world: World, episode_numbers: Floats) -> npt.NDArray[np.float64]:
+def _action_performance(world: World, episode_numbers: Floats) -> Floats:
     """The true performance of always taking one action, one column per action."""
     count = len(np.asarray(world.safe_policy.outputs()))
     always = [SoftmaxPolicy.from_probs(row) for row in np.eye(count)]
@@ -211,45 +219,37 @@ def _run_live(
     world: World,
     num_windows: int,
     seed: int,
-    progress: Progress | None,
+    progress: Progress,
 ) -> LiveRun:
-    window = settings.forecast.lookahead
+    lookahead = settings.forecast.lookahead
     # Room for the whole run at once: one compilation.
-    loop = LiveLoop(
-        settings, world.safe_policy, seed=seed, capacity=WARMUP + num_windows * window // 2
-    )
-    keys = jax.random.split(jax.random.key(seed), num_windows + 1)
-    warm = _collect(world, world.safe_policy, jnp.arange(1.0, WARMUP + 1), keys[-1])
-    loop.observe(warm)
-    episodes, rows, reasons = [warm], [], []
-    showcase: tuple[Decision, DiscretePolicy] | None = None
-    for index in range(num_windows):
-        numbers = WARMUP + index * window + jnp.arange(1.0, window + 1)
-        policy, deployed = loop.policy, _is_deployed(loop)
-        episodes.append(_collect(world, policy, numbers, keys[index]))
-        decision = loop.step(episodes[-1])
-        truth = [float(_worth(world, one, numbers)) for one in (policy, world.safe_policy)]
-        rows.append((float(numbers[-1]), deployed, *truth))
-        reasons.append(decision.reason)
-        if showcase is None or decision.verdict is Verdict.DEPLOY or index == num_windows - 1:
-            assert loop.state is not None
-            candidate = map_leaves(np.asarray, loop.state.search.policy)
-            showcase = _better_showcase(showcase, (decision, candidate))
-        if progress is not None:
-            progress(name, index + 1, num_windows)
-    assert showcase is not None
-    ends, ran, performances, safe = (np.array(column) for column in zip(*rows, strict=True))
+    capacity = WARMUP + num_windows * lookahead // 2
+    loop = LiveLoop(settings, world.safe_policy, seed=seed, capacity=capacity)
+    *keys, warm_key = jax.random.split(jax.random.key(seed), num_windows + 1)
+    logs: list[EpisodeLog] = []
+
+    def collect(policy: ParametricPolicy, numbers: Floats, key: PRNGKeyArray) -> EpisodeLog:
+        logs.append(_collect(world, policy, numbers, key))
+        return logs[-1]
+
+    windows: list[LiveWindow] = []
+    for one in live_windows(loop, collect, [warm_key, *keys], window=lookahead, warmup=WARMUP):
+        windows.append(one)
+        progress(name, len(windows), num_windows)
+    deploys = [one for one in windows if one.decision.verdict is Verdict.DEPLOY]
+    shown = (deploys or windows)[-1]
+    assert isinstance(shown.candidate, DiscretePolicy)
+    safe = [_worth(world, world.safe_policy, one.episode_numbers) for one in windows]
     return LiveRun(
         name=name,
-        window_ends=ends,
-        deployed=ran.astype(bool),
-        performance=performances,
-        safe_performance=safe,
-        reasons=reasons,
-        episode_numbers=np.concatenate([np.asarray(log.episode_numbers) for log in episodes]),
-        observed_returns=np.concatenate([np.asarray(log.rewards)[:, 0] for log in episodes]),
-        showcase=showcase[0],
-        showcase_policy=showcase[1],
+        window_ends=np.array([one.episode_numbers[-1] for one in windows]),
+        deployed=np.array([one.deployed for one in windows]),
+        performance=np.array([_worth(world, one.policy, one.episode_numbers) for one in windows]),
+        safe_performance=np.array(safe),
+        episode_numbers=np.concatenate([np.asarray(log.episode_numbers) for log in logs]),
+        observed_returns=np.concatenate([np.asarray(log.rewards)[:, 0] for log in logs]),
+        showcase=shown.decision,
+        showcase_policy=shown.candidate,
         settings=describe_settings(settings),
     )
 
@@ -264,16 +264,3 @@ def _collect(world: World, policy: Any, numbers: Any, key: PRNGKeyArray) -> Epis
 def _worth(world: World, policy: Any, numbers: Any) -> Float[Array, ""]:
     """True performance, averaged over these episodes."""
     return jnp.mean(world.performance(policy, numbers))
-
-
-def _is_deployed(loop: LiveLoop) -> bool:
-    return loop.state is not None and bool(loop.state.deployed)
-
-
-def _better_showcase(
-    current: tuple[Decision, DiscretePolicy] | None, new: tuple[Decision, Any]
-) -> tuple[Decision, DiscretePolicy]:
-    """The latest DEPLOY; failing that, the latest decision."""
-    if current is None or new[0].verdict is Verdict.DEPLOY:
-        return new
-    return current if current[0].verdict is Verdict.DEPLOY else new

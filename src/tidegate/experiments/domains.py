@@ -1,4 +1,4 @@
-"""The paper's two domains; apart from `studies`, so that the command line can name them unloaded."""
+"""The paper's two domains, in a file of their own so that the command line's help need not load JAX."""
 
 import enum
 

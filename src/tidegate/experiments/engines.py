@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import jax
 
 from ..errors import SettingsError
-from .sweep import Column
+from .sweep import Columns
 
 
 class Job(Protocol):
@@ -31,18 +31,18 @@ class Job(Protocol):
 
     def prepare(self) -> None: ...
 
-    def run(self) -> dict[str, Column]: ...
+    def run(self) -> Columns: ...
 
 
 J = TypeVar("J", bound=Job)
-Done = Callable[[J, dict[str, Column]], None]
+Done = Callable[[J, Columns], None]
 BYTES_PER_RUN = 2**20  # log, rows and draws of one run at full capacity, generously
 COMPILERS = 2  # a program is compiled on several cores already: more of them only delay the first
 MOST_RUNS = {"cpu": 32, "gpu": 12_000}
 
 
 def batch_size() -> int:
-    """As many runs as the device works on best, or as its free memory holds."""
+    """As many runs as suit the device, or as fit into its free memory."""
     device = jax.devices()[0]
     stats = device.memory_stats() or {}
     free = stats.get("bytes_limit", 0) - stats.get("bytes_in_use", 0)
@@ -70,7 +70,7 @@ def run_local(jobs: Sequence[J], done: Done[J]) -> None:
 
 
 def run_ray(jobs: Sequence[J], done: Done[J], *, address: str | None = None) -> None:
-    """The same jobs as Ray tasks; Ray reruns those whose node is lost."""
+    """The same jobs as Ray tasks; Ray runs those again whose node is lost."""
     ray = _import_ray()
     if not ray.is_initialized():
         ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
@@ -82,7 +82,7 @@ def run_ray(jobs: Sequence[J], done: Done[J], *, address: str | None = None) -> 
         done(waiting.pop(ready), columns)
 
 
-def _run(job: Job) -> dict[str, Column]:
+def _run(job: Job) -> Columns:
     return job.run()
 
 

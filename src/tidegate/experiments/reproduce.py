@@ -1,37 +1,48 @@
-"""A study from sweeps to rows, tables and figures, in a folder that remembers how far it got."""
+"""A study from jobs to rows, in a folder that remembers how far it got."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
 from ..errors import SettingsError
 from .batches import Batch, cut
-from .engines import Done, J, batch_size, run_local, run_ray
+from .engines import J, batch_size, run_local, run_ray
 from .store import Store, write_parquet
-from .sweep import Column, Sweep, list_runs
+from .sweep import Columns, Sweep, list_runs
 
 MOST_SETTINGS = 1_000
-Progress = Callable[[str, int, int], None]
+Progress: TypeAlias = Callable[
+    [str, int, int], None
+]  # what is counted, how many are done, of how many
+
+
+def silent(name: str, done: int, total: int) -> None:
+    """Progress that nobody watches."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Effort:
+    """How much of a study is run, from which seed and where, and who is told how far it got."""
+
+    runs: int
+    seed: int
+    engine: str = "local"
+    address: str | None = None
+    progress: Progress = silent
 
 
 def run_study(
-    sweeps: Sequence[Sweep],
-    *,
-    runs: int,
-    seed: int,
-    out: Path,
-    engine: str = "local",
-    address: str | None = None,
-    size: int | None = None,
-    progress: Progress | None = None,
-) -> dict[str, Column]:
+    sweeps: Sequence[Sweep], out: Path, effort: Effort, *, size: int | None = None
+) -> Columns:
     """Run every batch that the folder lacks; return all rows and leave them in rows.parquet.
 
-    `runs` per cell: up to 1,000 settings, then several trials of each.
+    Runs per cell: up to 1,000 settings, then several trials of each.
     """
-    settings, trials = split_runs(runs)
-    store = Store(out, {"sweeps": list(sweeps), "runs": runs, "seed": seed})
+    settings, trials = split_runs(effort.runs)
+    store = Store(out, {"sweeps": list(sweeps), "runs": effort.runs, "seed": effort.seed})
     # A study that goes on keeps its batches, or its parts would not fit.
     size = int(store.manifest.get("batch_size", size or batch_size()))
     batches = [
@@ -39,39 +50,27 @@ def run_study(
         for sweep in sweeps
         for batch in cut(
             sweep,
-            list_runs(sweep, settings=settings, trials=trials, seed=seed),
+            list_runs(sweep, settings=settings, trials=trials, seed=effort.seed),
             size=size,
-            seed=seed,
+            seed=effort.seed,
         )
     ]
     store.note(batch_size=size)
-    return run_jobs(batches, store, engine, address, progress, order=_in_order)
+    return run_jobs(batches, store, effort, _in_order)
 
 
 def run_jobs(
     jobs: Sequence[J],
     store: Store,
-    engine: str,
-    address: str | None,
-    progress: Progress | None,
-    order: Callable[[dict[str, Column], Sequence[J]], dict[str, Column]] = lambda columns, _: (
-        columns
-    ),
-) -> dict[str, Column]:
+    effort: Effort,
+    order: Callable[[Columns, Sequence[J]], Columns] = lambda columns, _: columns,
+) -> Columns:
     """Run every job whose part the store lacks; return all rows and leave them in rows.parquet."""
-    _run_missing(jobs, store, engine, address, progress)
+    _run_missing(jobs, store, effort)
     columns = order(store.load(jobs), jobs)
     write_parquet(columns, store.folder / "rows.parquet")
     store.note(rows=sum(job.count for job in jobs), finished=True)
     return columns
-
-
-def _in_order(columns: dict[str, Column], batches: Sequence[Batch]) -> dict[str, Column]:
-    """The order of the sweeps, their cells, settings and trials, however they were batched."""
-    rank = {name: i for i, name in enumerate(dict.fromkeys(b.sweep.name for b in batches))}
-    algorithm = np.array([rank[str(name)] for name in columns["algorithm"]])
-    order = np.lexsort((columns["trial"], columns["setting"], columns["cell"], algorithm))
-    return {name: values[order] for name, values in columns.items()}
 
 
 def split_runs(runs: int) -> tuple[int, int]:
@@ -83,29 +82,29 @@ def split_runs(runs: int) -> tuple[int, int]:
     return min(runs, MOST_SETTINGS), max(1, runs // MOST_SETTINGS)
 
 
-def _run_missing(
-    jobs: Sequence[J], store: Store, engine: str, address: str | None, progress: Progress | None
-) -> None:
+def _in_order(columns: Columns, batches: Sequence[Batch]) -> Columns:
+    """The order of the sweeps, their cells, settings and trials, however they were batched."""
+    rank = {name: i for i, name in enumerate(dict.fromkeys(b.sweep.name for b in batches))}
+    algorithm = np.array([rank[str(name)] for name in columns["algorithm"]])
+    order = np.lexsort((columns["trial"], columns["setting"], columns["cell"], algorithm))
+    return {name: values[order] for name, values in columns.items()}
+
+
+def _run_missing(jobs: Sequence[J], store: Store, effort: Effort) -> None:
     missing = [job for job in jobs if not store.has(job)]
     total = sum(job.count for job in jobs)
     finished = total - sum(job.count for job in missing)
 
-    def done(job: J, columns: dict[str, Column]) -> None:
+    def done(job: J, columns: Columns) -> None:
         nonlocal finished
         store.save(job, columns)
         finished += job.count
-        if progress is not None:
-            progress("runs", finished, total)
+        effort.progress("runs", finished, total)
 
-    if progress is not None:
-        progress("runs", finished, total)
-    _start(engine, address, missing, done)
-
-
-def _start(name: str, address: str | None, jobs: Sequence[J], done: Done[J]) -> None:
-    if name == "local":
-        run_local(jobs, done)
-    elif name == "ray":
-        run_ray(jobs, done, address=address)
+    effort.progress("runs", finished, total)
+    if effort.engine == "local":
+        run_local(missing, done)
+    elif effort.engine == "ray":
+        run_ray(missing, done, address=effort.address)
     else:
-        raise SettingsError(f"engine is '{name}'", expected="local or ray")
+        raise SettingsError(f"engine is '{effort.engine}'", expected="local or ray")

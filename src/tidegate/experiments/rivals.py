@@ -41,7 +41,7 @@ def block_length(n: int) -> int:
 
 
 def plain_t_interval(fit: TrendFit, alpha: float) -> ConfidenceInterval:
-    """Textbook least squares: exact if the noise is normal and of one scale."""
+    """Textbook least squares: exact if the noise is normal with a constant scale."""
     quantile = float(stdtrit(_degrees_of_freedom(fit), 1 - tail(alpha, Side.BOTH)))
     half = quantile * _pooled_spread(fit, jnp.sum(fit.residuals**2))
     return ConfidenceInterval(lower=fit.point - half, upper=fit.point + half)

@@ -8,16 +8,17 @@ import dataclasses
 import json
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ..arrays import Values
 from ..errors import SettingsError
-from ..records import versions
+from ..record import versions
 from .engines import Job
-from .sweep import Column
+from .sweep import Columns
 
 
 class Store:
@@ -48,18 +49,21 @@ class Store:
             versions=versions(),
             seconds=self.seconds_before + time.monotonic() - self.started,
         )
-        _write(self.folder / "manifest.json", json.dumps(self.manifest, indent=1).encode())
+        text = json.dumps(self.manifest, indent=1)
+        _write(self.folder / "manifest.json", lambda path: path.write_text(text))
 
     def has(self, job: Job) -> bool:
         return self._part(job).exists()
 
-    def save(self, job: Job, columns: dict[str, Column]) -> None:
-        scratch = self._part(job).with_suffix(".tmp.npz")
-        np.savez(scratch, allow_pickle=False, **columns)
-        scratch.replace(self._part(job))
+    def save(self, job: Job, columns: Columns) -> None:
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                np.savez(file, allow_pickle=False, **columns)
+
+        _write(self._part(job), write)
         self.note()
 
-    def load(self, jobs: Sequence[Job]) -> dict[str, Column]:
+    def load(self, jobs: Sequence[Job]) -> Columns:
         """All rows, in the order of the jobs."""
         parts = []
         for job in jobs:
@@ -75,23 +79,21 @@ class Store:
         return self.parts / f"{job.name}.npz"
 
 
-def write_parquet(columns: dict[str, Column], path: Path) -> None:
+def write_parquet(columns: Columns, path: Path) -> None:
     """One row per run."""
     import polars
 
-    frame = polars.DataFrame(dict(columns))
-    scratch = path.with_suffix(".tmp")
-    frame.write_parquet(scratch)
-    scratch.replace(path)
+    _write(path, polars.DataFrame(dict(columns)).write_parquet)
 
 
-def _missing(part: dict[str, Column]) -> Column:
+def _missing(part: Columns) -> Values:
     return np.full(len(next(iter(part.values()))), np.nan)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, write: Callable[[Path], object]) -> None:
+    """All at once: a reader finds the whole file or none."""
     scratch = path.with_suffix(".tmp")
-    scratch.write_bytes(content)
+    write(scratch)
     scratch.replace(path)
 
 

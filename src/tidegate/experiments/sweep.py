@@ -1,7 +1,7 @@
 """A sweep is data: which world, which algorithm, which fields are fixed and which are drawn.
 
-`Sweep` is the whole definition of an experiment, in Python or as a TOML file. Runs of one group (same
-values of the fields that fix array shapes) are one compiled program.
+`Sweep` is the whole definition of an experiment, in Python or as a TOML file. Runs with the same values
+of the fields that fix array shapes share one compiled program.
 """
 
 import dataclasses
@@ -9,14 +9,14 @@ import importlib
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
+from ..arrays import Values
 from ..errors import SettingsError
 
-Column = npt.NDArray[Any]
+Columns: TypeAlias = dict[str, Values]  # one entry per run in each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Uniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator, count: int) -> Column:
+    def draw(self, rng: np.random.Generator, count: int) -> Values:
         return rng.uniform(self.low, self.high, count)
 
 
@@ -37,7 +37,7 @@ class LogUniform:
     low: float
     high: float
 
-    def draw(self, rng: np.random.Generator, count: int) -> Column:
+    def draw(self, rng: np.random.Generator, count: int) -> Values:
         return np.exp(rng.uniform(np.log(self.low), np.log(self.high), count))
 
 
@@ -47,7 +47,7 @@ class Choice:
 
     values: tuple[Any, ...]
 
-    def draw(self, rng: np.random.Generator, count: int) -> Column:
+    def draw(self, rng: np.random.Generator, count: int) -> Values:
         return np.asarray(self.values)[rng.integers(0, len(self.values), count)]
 
 
@@ -63,9 +63,13 @@ _KINDS: dict[str, Callable[[list[Any]], Distribution]] = {
 class Sweep:
     """An experiment.
 
-    `world` and `algorithm` name callables as `module:name`. The world is built from the fields of a
-    cell, the algorithm's `SpinSettings` from the `fixed` and the `drawn` fields. Drawn fields named in
-    `shapes` become Python values, one compiled program for each; all others are traced numbers.
+    `world` and `algorithm` name callables as `module:name`. The world is built from `world_fixed` and the
+    fields of a cell, the algorithm's `SpinSettings` from the `fixed` and the `drawn` fields. Drawn fields
+    named in `shapes` become Python values, one compiled program for each; all others are traced numbers.
+
+    `length` names a drawn field that makes a run long: runs of like length share a batch, so that none
+    waits for the others. `jump` names a field of the cells, the time at which the world changes at once:
+    then the rows say for how long a policy that the jump had made worse stayed in force.
     """
 
     name: str
@@ -73,8 +77,11 @@ class Sweep:
     cells: Mapping[str, Mapping[str, float]]
     fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     world: str = "tidegate.simulators.recommender:Recommender"
+    world_fixed: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     algorithm: str = "tidegate.presets:paper_run"
     shapes: tuple[str, ...] = ("lookahead",)
+    length: str | None = None
+    jump: str | None = None
     num_episodes: int = 2_000
     warmup: int = 20
 
@@ -89,6 +96,15 @@ class Sweep:
                 )
         if "lookahead" not in {*self.drawn, *self.fixed}:
             raise SettingsError(f"sweep '{self.name}' says nothing of the lookahead")
+        if self.length is not None and self.length not in self.drawn:
+            raise SettingsError(f"length is '{self.length}'", expected=f"one of {list(self.drawn)}")
+        for cell, fields in self.cells.items():
+            if self.jump is not None and self.jump not in fields:
+                raise SettingsError(
+                    f"jump is '{self.jump}'",
+                    where=f"cell '{cell}'",
+                    expected=f"one of {list(fields)}",
+                )
 
 
 def load_sweep(path: str | Path) -> Sweep:
@@ -126,15 +142,15 @@ def resolve(reference: str) -> Callable[..., Any]:
 class Runs:
     """Every run of a sweep, one entry per run in each column, in an order that never changes."""
 
-    cell: Column
-    setting: Column
-    trial: Column
-    drawn: dict[str, Column]
+    cell: Values
+    setting: Values
+    trial: Values
+    drawn: Columns
 
     def __len__(self) -> int:
         return len(self.cell)
 
-    def take(self, rows: Column) -> "Runs":
+    def take(self, rows: Values) -> "Runs":
         drawn = {name: values[rows] for name, values in self.drawn.items()}
         return Runs(self.cell[rows], self.setting[rows], self.trial[rows], drawn)
 

@@ -8,35 +8,23 @@ safe, loaded = resolve_policy("behavior", loaded)
 tidegate.safety_test(candidate, safe, tidegate.HeldOutEpisodes(loaded.log), settings)
 """
 
-from .columns import Columns, TimeUnit, load_columns, override_columns
-from .formats import Format
-from .loaded import LoadedLog, Propensities
-from .panics import without_panic_text
-from .propensities import Calibration, CalibrationBin, estimate_propensities
-from .reading import read_log
-from .specs import PolicySpec, SpecKind, parse_spec, resolve_policy
-from .streaming import StreamedPolicy, StreamedReturns, stream_returns
-from .timeline import TimeMeaning
-
-__all__ = [
-    "Calibration",
-    "CalibrationBin",
-    "Columns",
-    "Format",
-    "LoadedLog",
-    "PolicySpec",
-    "Propensities",
-    "SpecKind",
-    "StreamedPolicy",
-    "StreamedReturns",
-    "TimeMeaning",
-    "TimeUnit",
-    "estimate_propensities",
-    "load_columns",
-    "override_columns",
-    "parse_spec",
-    "read_log",
-    "resolve_policy",
-    "stream_returns",
-    "without_panic_text",
-]
+from .columns import Columns as Columns
+from .columns import TimeUnit as TimeUnit
+from .columns import load_columns as load_columns
+from .columns import override_columns as override_columns
+from .formats import Format as Format
+from .formats import without_panic_text as without_panic_text
+from .propensities import Calibration as Calibration
+from .propensities import CalibrationBin as CalibrationBin
+from .propensities import estimate_propensities as estimate_propensities
+from .reading import LoadedLog as LoadedLog
+from .reading import Propensities as Propensities
+from .reading import read_log as read_log
+from .specs import PolicySpec as PolicySpec
+from .specs import SpecKind as SpecKind
+from .specs import parse_spec as parse_spec
+from .specs import resolve_policy as resolve_policy
+from .streaming import StreamedPolicy as StreamedPolicy
+from .streaming import StreamedReturns as StreamedReturns
+from .streaming import stream_returns as stream_returns
+from .timeline import TimeMeaning as TimeMeaning

@@ -6,10 +6,12 @@ import enum
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..door import Propensity
 from ..errors import SettingsError
+
+E = TypeVar("E", bound=enum.Enum)
 
 
 class TimeUnit(enum.Enum):
@@ -53,8 +55,7 @@ class Columns:
     num_actions: int | None = None
 
     def __post_init__(self) -> None:
-        parts = [self.episode, self.step, self.behavior_prob, self.reward]
-        parts += [self.action] if isinstance(self.action, str) else self.action
+        parts = (self.episode, self.step, self.behavior_prob, self.reward, *self.action_columns)
         named = [part for part in parts if part is not None]
         if len(set(named)) < len(named):
             raise SettingsError(
@@ -62,7 +63,7 @@ class Columns:
                 expected="different columns for episode, step, action, behavior_prob and reward",
             )
         if len(set(self.outcomes)) < len(self.outcomes):
-            raise SettingsError(f"outcomes names something twice: {list(self.outcomes)}.")
+            raise SettingsError(f"outcomes lists a name twice: {list(self.outcomes)}.")
         if self.features and self.state:
             raise SettingsError(
                 "both features and a state column are named.",
@@ -80,6 +81,11 @@ class Columns:
                 remedy="Several action columns are for continuous actions: set the propensity to "
                 "'log_density' or 'density'.",
             )
+
+    @property
+    def action_columns(self) -> tuple[str, ...]:
+        """The action's columns: one, or several for continuous actions."""
+        return (self.action,) if isinstance(self.action, str) else self.action
 
 
 _OPTIONAL = {"episode", "step", "behavior_prob", "state", "time"}
@@ -110,12 +116,12 @@ def load_columns(path: str | Path) -> Columns:
 
 
 def override_columns(columns: Columns, given: Mapping[str, Any]) -> Columns:
-    """The mapping with some parts replaced by plain values, as from flags; None is not given."""
+    """The mapping with some parts replaced by plain values, as from flags; None means not given."""
     names = [field.name for field in dataclasses.fields(Columns)]
     for name in given:
         if name not in names:
             raise SettingsError(
-                f"there is no part '{name}' to map a column to.{did_you_mean(name, names)}",
+                f"there is no part '{name}' that a column could play.{did_you_mean(name, names)}",
                 expected=f"some of {', '.join(names)}",
             )
     values = {name: _plain(name, value) for name, value in given.items() if value is not None}
@@ -131,21 +137,21 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 def _plain(name: str, value: Any) -> Any:
     if name in _ENUMS:
-        return _member(name, _ENUMS[name], value)
+        return member(name, _ENUMS[name], value)
     if name == "num_actions":
-        return _count(value)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise SettingsError(f"num_actions is {value!r}.", expected="a whole number from 1 up")
+        return value
     if name in _LISTS or (name == "action" and isinstance(value, list | tuple)):
         return _list(name, value)
-    if not isinstance(value, str):
-        raise SettingsError(f"{name} is {value!r}.", expected="the name of a column")
-    if value == "":
-        if name in _OPTIONAL:
-            return None
-        raise SettingsError(f"{name} is empty.", expected="the name of a column")
-    return value
+    if not isinstance(value, str) or (value == "" and name not in _OPTIONAL):
+        shown = "empty" if value == "" else repr(value)
+        raise SettingsError(f"{name} is {shown}.", expected="the name of a column")
+    return value or None
 
 
-def _member(name: str, kind: type[enum.Enum], value: Any) -> enum.Enum:
+def member(name: str, kind: type[E], value: Any) -> E:
+    """A member of an enumeration, or its name in either case."""
     if isinstance(value, kind):
         return value
     members = {member.name.lower(): member for member in kind}
@@ -155,12 +161,6 @@ def _member(name: str, kind: type[enum.Enum], value: Any) -> enum.Enum:
     return members[key]
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise SettingsError(f"num_actions is {value!r}.", expected="a whole number from 1 up")
-    return value
-
-
 def _list(name: str, value: Any) -> tuple[Any, ...]:
     if isinstance(value, str):
         value = [one.strip() for one in value.split(",") if one.strip()]
@@ -168,5 +168,5 @@ def _list(name: str, value: Any) -> tuple[Any, ...]:
     if not isinstance(value, list | tuple) or not all(isinstance(one, wanted) for one in value):
         raise SettingsError(f"{name} is {value!r}.", expected="a list of names")
     if len(set(value)) < len(value):
-        raise SettingsError(f"{name} names something twice: {list(value)}.")
+        raise SettingsError(f"{name} lists a name twice: {list(value)}.")
     return tuple(value)

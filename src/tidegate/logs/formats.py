@@ -6,8 +6,11 @@ import enum
 import gzip
 import io
 import json
+import os
+import sys
+import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +18,12 @@ import numpy as np
 import polars as pl
 
 from ..arrays import Integers
-from ..errors import LogError, SettingsError
+from ..errors import LogError
+from .columns import member
 
 GZIP = b"\x1f\x8b"
+PARSER_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+SAMPLE = 10_000  # rows that tell the types of a CSV file; to look at all is ten times slower
 
 
 class Format(enum.Enum):
@@ -36,7 +42,7 @@ _SUFFIXES = {
 
 
 def format_of(path: Path) -> Format | None:
-    """The format that a file's name tells; None if it tells none."""
+    """The format that a file's name suggests; None if it suggests none."""
     suffixes = [suffix.lower() for suffix in path.suffixes if suffix.lower() != ".gz"]
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
 
@@ -44,23 +50,21 @@ def format_of(path: Path) -> Format | None:
 def parse(content: bytes, name: str, format: Format | str | None) -> tuple[pl.DataFrame, Integers]:
     """A frame, and the number of each of its rows in the file."""
     content = _unzipped(content, name)
-    if not content.strip():
+    if not content or content.isspace():
         raise LogError(f"{name} is empty.", expected="a table with one row per step")
-    kind = _checked(format) or _guess(content)
+    kind = _guess(content) if format is None else member("the format", Format, format)
     with reading(name, kind):
-        frame = _PARSERS[kind](content, name)
-    if kind is Format.CSV:
-        return _without_blank_rows(frame)
-    return frame, np.arange(frame.height)
-
-
-def _checked(format: Format | str | None) -> Format | None:
-    if format is None or isinstance(format, Format):
-        return format
-    members = {member.name.lower(): member for member in Format}
-    if format.lower() not in members:
-        raise SettingsError(f"the format is '{format}'", expected=f"one of {', '.join(members)}")
-    return members[format.lower()]
+        if kind is Format.PARQUET:
+            frame = pl.read_parquet(io.BytesIO(content))
+        else:
+            content = content.removeprefix(b"\xef\xbb\xbf")
+            _check_utf8(content, name)
+            frame = _csv(content, name) if kind is Format.CSV else _jsonl(content, name)
+    rows = np.arange(frame.height)
+    if kind is Format.CSV and frame.width:
+        blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
+        rows = rows[~blank]
+    return (frame, rows) if rows.size == frame.height else (frame[rows], rows)
 
 
 def _guess(content: bytes) -> Format:
@@ -80,17 +84,12 @@ def _unzipped(content: bytes, name: str) -> bytes:
 
 @contextlib.contextmanager
 def reading(name: str, kind: Format) -> Iterator[None]:
-    """Whatever the parser meets in a damaged file is the file's fault, not the user's to debug."""
+    """Whatever the parser raises becomes one error that names the file."""
     try:
         yield
     except LogError:
         raise
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        ValueError,
-        OverflowError,
-    ) as error:
+    except (*PARSER_ERRORS, ValueError, OverflowError) as error:
         cause = str(error).strip().split("\n")[0] or type(error).__name__
         raise LogError(
             f"{name} cannot be read as {kind.value} ({cause}).",
@@ -99,24 +98,19 @@ def reading(name: str, kind: Format) -> Iterator[None]:
         ) from error
 
 
-def _parquet(content: bytes, name: str) -> pl.DataFrame:
-    return pl.read_parquet(io.BytesIO(content))
-
-
 def _csv(content: bytes, name: str) -> pl.DataFrame:
-    content = content.removeprefix(b"\xef\xbb\xbf")
-    _check_utf8(content, name)
-    separator = _separator(content)
-    with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        return pl.read_csv(content, separator=separator, infer_schema_length=None)
+    header = io.BytesIO(content).readline().decode()
+    separator = next((mark for mark in ",\t;" if mark in header), ",")
+    for sample in (SAMPLE, None):
+        with contextlib.suppress(*PARSER_ERRORS):
+            frame = pl.read_csv(content, separator=separator, infer_schema_length=sample)
+            head = frame.head(SAMPLE)
+            # A column that is empty in all sampled rows was taken for text; it may hold numbers.
+            if sample is None or all(head[one].null_count() < head.height for one in head.columns):
+                return frame
     _check_fields(content, name, separator)
-    # Text in every column: the row that is no number is named when the column is used.
+    # Text in every column: the row that is not a number is named when the column is used.
     return pl.read_csv(content, separator=separator, infer_schema=False)
-
-
-def _separator(content: bytes) -> str:
-    header = content.split(b"\n", 1)[0].decode()
-    return next((mark for mark in ",\t;" if mark in header), ",")
 
 
 def _check_utf8(content: bytes, name: str) -> None:
@@ -154,50 +148,36 @@ def _check_fields(content: bytes, name: str, separator: str) -> None:
         ) from error
 
 
-def _without_blank_rows(frame: pl.DataFrame) -> tuple[pl.DataFrame, Integers]:
-    if frame.width == 0:
-        return frame, np.arange(frame.height)
-    filled = frame.select(pl.any_horizontal(pl.all().is_not_null())).to_series().to_numpy()
-    rows = np.flatnonzero(filled)
-    return (frame, rows) if rows.size == frame.height else (frame[rows], rows)
-
-
 def _jsonl(content: bytes, name: str) -> pl.DataFrame:
-    _check_utf8(content, name)
     lines = [line for line in content.splitlines() if line.strip()]
-    # polars skips lines that are no objects; then the rows must be counted in Python.
+    # polars skips lines that are not objects; then the rows must be counted in Python.
     if all(line.lstrip().startswith(b"{") for line in lines):
-        with contextlib.suppress(pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        with contextlib.suppress(*PARSER_ERRORS):
             frame = pl.read_ndjson(content, infer_schema_length=None)
             if frame.height == len(lines):
                 return frame
-    return _from_records([_record(line, row, name) for row, line in enumerate(lines, start=1)])
+    records = [_record(line, f"{name}, row {row}") for row, line in enumerate(lines, start=1)]
+    names = dict.fromkeys(name for record in records for name in record)
+    return pl.DataFrame([series(one, [record.get(one) for record in records]) for one in names])
 
 
-def _record(line: bytes, row: int, name: str) -> dict[str, Any]:
+def _record(line: bytes, where: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise LogError(
             f"the line is not JSON: {error}.",
-            where=f"{name}, row {row}",
+            where=where,
             expected="one object per line",
             remedy="Write each step as one object on one line.",
         ) from error
     if not isinstance(record, dict):
         raise LogError(
             f"the line holds {type(record).__name__}.",
-            where=f"{name}, row {row}",
+            where=where,
             expected="one object per line, with the columns as its keys",
         )
     return record
-
-
-def _from_records(records: list[dict[str, Any]]) -> pl.DataFrame:
-    names = list(dict.fromkeys(name for record in records for name in record))
-    return pl.DataFrame(
-        {name: series(name, [record.get(name) for record in records]) for name in names}
-    )
 
 
 def series(name: str, values: list[Any]) -> pl.Series:
@@ -208,13 +188,13 @@ def series(name: str, values: list[Any]) -> pl.Series:
     if kinds == {int}:
         with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
             return pl.Series(name, values, pl.Int64)
-    if kinds <= {int, float}:
-        # A number beyond 64 bits is infinite, and is refused as such where a number is used.
-        return pl.Series(name, [None if v is None else _float(v) for v in values], pl.Float64)
-    return pl.Series(name, [None if v is None else _text(v) for v in values], pl.String)
+    numeric = kinds <= {int, float}
+    convert, kind = (_float, pl.Float64) if numeric else (_text, pl.String)
+    return pl.Series(name, [None if value is None else convert(value) for value in values], kind)
 
 
 def _float(value: float) -> float:
+    """A number beyond 64 bits is infinite, and is refused as such where a number is used."""
     try:
         return float(value)
     except OverflowError:
@@ -222,12 +202,27 @@ def _float(value: float) -> float:
 
 
 def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else str(value)
-    return text.encode(errors="replace").decode()
+    return str(value).encode(errors="replace").decode()
 
 
-_PARSERS: dict[Format, Callable[[bytes, str], pl.DataFrame]] = {
-    Format.PARQUET: _parquet,
-    Format.CSV: _csv,
-    Format.JSONL: _jsonl,
-}
+@contextlib.contextmanager
+def without_panic_text() -> Iterator[None]:
+    """Drop what polars' threads print about a damaged file; the `LogError` says it better.
+
+    For the command line: the standard error of the whole process is held back meanwhile, and is
+    passed on at the end unless a thread has panicked.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(saved, 2)
+            os.close(saved)
+            held.seek(0)
+            text = held.read()
+            if b"panicked at" not in text:
+                os.write(2, text)

@@ -1,42 +1,31 @@
-"""Frames of pandas and polars, and whatever speaks Arrow, as one kind of frame."""
+"""Tables in memory as polars frames: those of pandas, polars and Arrow, and Minari datasets."""
 
+import importlib
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ..arrays import Values
 from ..errors import LogError
-from .formats import series
+from .formats import PARSER_ERRORS, series
+
+MINARI = "minari:"
 
 
-def is_frame(source: Any) -> bool:
-    """Whether this is a table in memory rather than the name of one."""
-    kinds = pl.DataFrame | pl.LazyFrame
-    return (
-        isinstance(source, kinds)
-        or hasattr(source, "iloc")
-        or hasattr(source, "__arrow_c_stream__")
-    )
-
-
-def polars_frame(source: Any) -> pl.DataFrame:
-    """The same rows as a polars frame, without pyarrow."""
+def frame_in_memory(source: Any) -> pl.DataFrame | None:
+    """The same rows as a polars frame; None if this is the name of a table rather than a table."""
     try:
         if isinstance(source, pl.LazyFrame):
             return source.collect()
-        if isinstance(source, pl.DataFrame):
-            return source
         if hasattr(source, "iloc"):
             return _from_pandas(source)
-        return pl.DataFrame(source)
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        ValueError,
-        TypeError,
-    ) as error:
-        if isinstance(error, LogError):
-            raise
+        if isinstance(source, pl.DataFrame) or hasattr(source, "__arrow_c_stream__"):
+            return pl.DataFrame(source)
+        return None
+    except LogError:
+        raise
+    except (*PARSER_ERRORS, ValueError, TypeError) as error:
         raise LogError(
             f"the frame cannot be read ({error}).", expected="columns of numbers, text or times"
         ) from error
@@ -60,10 +49,73 @@ def _column(name: str, column: Any) -> pl.Series:
     values = np.asarray(column.to_numpy())
     if values.dtype.kind in "biufM":
         return pl.Series(name, values)
-    missing = column.isna().to_numpy()
-    items = [None if gone else _item(value) for value, gone in zip(values, missing, strict=True)]
-    return series(name, items)
+    items = [value.item() if isinstance(value, np.generic) else value for value in values]
+    gone = column.isna().to_numpy()
+    return series(name, [None if gone[i] else item for i, item in enumerate(items)])
 
 
-def _item(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+def minari_frame(source: Any) -> pl.DataFrame | None:
+    """One row per step: `episode`, `step`, `action` (or `action_0`, …), `reward`, `observation_0`, ….
+
+    Minari keeps no propensities. Where an episode's `infos` hold arrays with one number per step,
+    they become columns of their names: that is where a collector can leave `behavior_prob`.
+    None if the source is neither a dataset nor `minari:NAME`.
+    """
+    if isinstance(source, str) and source.startswith(MINARI):
+        source = _load_minari(source.removeprefix(MINARI))
+    if not hasattr(source, "iterate_episodes"):
+        return None
+    frames = [_episode(number, one) for number, one in enumerate(source.iterate_episodes(), 1)]
+    if not frames:
+        raise LogError("the Minari dataset has no episodes.")
+    try:
+        return pl.concat(frames, how="vertical_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise LogError(f"the episodes of the Minari dataset differ in shape ({error}).") from error
+
+
+def _load_minari(name: str) -> Any:
+    try:
+        minari = importlib.import_module("minari")
+    except ImportError as error:
+        raise LogError(
+            f"Minari is not installed, so '{name}' cannot be loaded.",
+            remedy="pip install 'tidegate[minari]'",
+        ) from error
+    try:
+        return minari.load_dataset(name)
+    except Exception as error:  # whatever Minari raises for a name it does not know
+        raise LogError(
+            f"Minari cannot load '{name}': {error}.", remedy="Download it first: minari download."
+        ) from error
+
+
+def _episode(number: int, episode: Any) -> pl.DataFrame:
+    rewards = np.asarray(episode.rewards, np.float64)
+    count = rewards.size
+    columns: dict[str, Any] = {
+        "episode": np.full(count, number),
+        "step": np.arange(count),
+        "reward": rewards,
+        **_flat("action", episode.actions, count),
+        **_flat("observation", episode.observations, count),
+    }
+    for name, values in (getattr(episode, "infos", None) or {}).items():
+        if np.ndim(values) == 1 and len(values) in (count, count + 1) and name not in columns:
+            # One more than steps: the first is what `reset` said, before any action.
+            columns[name] = np.asarray(values)[-count:]
+    return pl.DataFrame(columns)
+
+
+def _flat(name: str, values: Any, count: int) -> dict[str, Values]:
+    """An array of any shape as columns; a single action keeps the bare name."""
+    if isinstance(values, dict | tuple):
+        raise LogError(
+            f"the {name}s of the Minari dataset are of kind {type(values).__name__}.",
+            expected="arrays (Box or Discrete spaces)",
+            remedy="Flatten the space before the episodes are collected.",
+        )
+    array = np.asarray(values)[:count].reshape(count, -1)
+    if array.shape[1] == 1 and name == "action":
+        return {name: array[:, 0]}
+    return {f"{name}_{i}": array[:, i] for i in range(array.shape[1])}

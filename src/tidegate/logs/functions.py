@@ -2,22 +2,20 @@
 
 import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from ..arrays import Values
+from ..arrays import Floats
 from ..errors import PolicyError
-from .loaded import LoadedLog
+from .reading import LoadedLog
 
 SUM_TOLERANCE = 1e-6
 
 
-def function_log_probs(name: str, loaded: LoadedLog) -> npt.NDArray[np.float64]:
-    """log π of the logged action in each row of the frame.
+def function_log_probs(name: str, loaded: LoadedLog) -> Floats:
+    """log π of the logged action in each row of the table.
 
     The function `MODULE:FUNCTION` gets a polars frame of states (the mapped features, else every
     column without another part) and returns an array of rows × actions, in the order of `labels`.
@@ -27,15 +25,21 @@ def function_log_probs(name: str, loaded: LoadedLog) -> npt.NDArray[np.float64]:
             f"python:{name} gives probabilities of actions, and the log's actions are continuous.",
             remedy="Write its density of the logged action into a column, and name it column:NAME.",
         )
-    answer = _call(load_function(name), name, loaded)
+    function, states = _imported(name), loaded.states
+    try:
+        answer = function(states)
+    except Exception as error:
+        raise PolicyError(
+            f"python:{name} failed: {error!r}.",
+            expected=f"a function of a polars frame with the columns {states.columns}",
+        ) from error
     probs = _probabilities(answer, name, loaded)
     actions = np.asarray(loaded.log.actions)[np.asarray(loaded.log.mask)]
     with np.errstate(divide="ignore"):
-        logs: npt.NDArray[np.float64] = np.log(probs[np.arange(actions.size), actions])
-    return logs
+        return np.asarray(np.log(probs[np.arange(actions.size), actions]))
 
 
-def load_function(name: str) -> Callable[..., Any]:
+def _imported(name: str) -> Any:
     """Import `MODULE:FUNCTION`; modules of the current folder are found too."""
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())
@@ -51,26 +55,17 @@ def load_function(name: str) -> Callable[..., Any]:
     finally:
         sys.path.remove(folder)
     if not callable(function):
-        raise PolicyError(f"'{attribute}' of '{module}' is {type(function).__name__}, no function.")
-    return function  # type: ignore[no-any-return]
+        kind = type(function).__name__
+        raise PolicyError(f"'{attribute}' of '{module}' is of type {kind}, not a function.")
+    return function
 
 
-def _call(function: Callable[..., Any], name: str, loaded: LoadedLog) -> Any:
-    try:
-        return function(loaded.states)
-    except Exception as error:
-        raise PolicyError(
-            f"python:{name} failed: {error!r}.",
-            expected=f"a function of a polars frame with the columns {loaded.states.columns}",
-        ) from error
-
-
-def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Values:
+def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Floats:
     try:
         probs = np.asarray(answer, np.float64)
     except (ValueError, TypeError) as error:
-        raise PolicyError(f"python:{name} returned no array of numbers ({error}).") from error
-    wanted = (loaded.frame.height, loaded.log.num_actions)
+        raise PolicyError(f"python:{name} did not return an array of numbers ({error}).") from error
+    wanted = (loaded.table.frame.height, loaded.log.num_actions)
     if probs.shape != wanted:
         raise PolicyError(
             f"python:{name} returned an array of shape {probs.shape}.",
@@ -83,7 +78,7 @@ def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Values:
     if bad.size:
         raise PolicyError(
             f"python:{name} returned {probs[bad[0]][:8].tolist()}.",
-            where=loaded.places.several(bad),
+            where=loaded.table.places.several(bad),
             expected="probabilities in [0, 1] that sum to 1",
         )
     return probs

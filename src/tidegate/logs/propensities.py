@@ -5,18 +5,23 @@ does not hold, or that never tried some action, and no calibration can reveal th
 """
 
 import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import minimize
 from scipy.special import log_softmax
 
-from ..arrays import Floats, Integers
+from ..arrays import Flags, Floats, Integers
 from ..errors import LogError, SettingsError
-from .loaded import LoadedLog, Propensities
+from .reading import LoadedLog, Propensities
 
 BINS = 10
 MAX_CELLS = 2**28
+
+Model: TypeAlias = Callable[
+    [Floats], Floats
+]  # features of some rows -> log-probabilities of actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +35,7 @@ class CalibrationBin:
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """How well propensities fitted on some episodes foretell the actions of the others."""
+    """How well propensities fitted on some episodes predict the actions of the others."""
 
     method: str
     bins: tuple[CalibrationBin, ...]
@@ -77,7 +82,7 @@ def estimate_propensities(
     held_out = _held_out_rows(loaded, held_out_fraction, seed)
     shown = _fit(features[~held_out], actions[~held_out], num_actions, penalty)
     model = _fit(features, actions, num_actions, penalty)
-    chosen = _chosen(model.log_probs(features), actions)
+    chosen = _chosen(model(features), actions)
     calibration = _calibration(
         shown, features[held_out], actions[held_out], actions[~held_out], chosen
     )
@@ -85,20 +90,6 @@ def estimate_propensities(
     return dataclasses.replace(
         loaded, log=log, propensities=Propensities.ESTIMATED, calibration=calibration
     )
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class _Model:
-    """Log-probabilities linear in standardised features, or the same for every row."""
-
-    weights: Floats
-    bias: Floats
-    center: Floats
-    scale: Floats
-
-    def log_probs(self, features: Floats) -> Floats:
-        logits = ((features - self.center) / self.scale) @ self.weights + self.bias
-        return np.asarray(log_softmax(logits, axis=1))
 
 
 def _training_data(loaded: LoadedLog) -> tuple[Floats, Integers, int]:
@@ -123,13 +114,13 @@ def _training_data(loaded: LoadedLog) -> tuple[Floats, Integers, int]:
     return features, np.asarray(log.actions)[mask], log.num_actions
 
 
-def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> Flags:
     mask = np.asarray(loaded.log.mask)
     episodes = mask.shape[0]
     count = round(fraction * episodes)
     if not 0 < count < episodes:
         raise LogError(
-            f"{episodes} episodes cannot be split into some to fit and some to check.",
+            f"the log has too few episodes ({episodes}) to fit on some and to check on others.",
             expected="more episodes",
         )
     chosen = np.zeros(episodes, bool)
@@ -137,41 +128,41 @@ def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> npt.NDArray
     return np.repeat(chosen, mask.sum(axis=1))
 
 
-def _fit(features: Floats, actions: Integers, num_actions: int, penalty: float) -> _Model:
+def _fit(features: Floats, actions: Integers, num_actions: int, penalty: float) -> Model:
     count, width = features.shape
     # Add one half to each count (Krichevsky and Trofimov, 1981): no action is impossible.
     rates = (np.bincount(actions, minlength=num_actions) + 0.5) / (count + 0.5 * num_actions)
     center, spread = features.mean(axis=0), features.std(axis=0)
     scale = np.where(spread > 0, spread, 1.0)
-    start = _Model(np.zeros((width, num_actions)), np.log(rates), center, scale)
-    return _logistic(start, (features - center) / scale, actions, penalty) if width else start
+    weights, bias = np.zeros((width, num_actions)), np.log(rates)
+    if width:
+        weights, bias = _logistic((features - center) / scale, actions, bias, penalty)
+    return lambda rows: np.asarray(log_softmax(((rows - center) / scale) @ weights + bias, axis=1))
 
 
-def _logistic(start: _Model, inputs: Floats, actions: Integers, penalty: float) -> _Model:
-    """Ridge-penalised maximum likelihood; the intercepts are free."""
-    shape = start.weights.shape
-    targets = np.zeros((actions.size, shape[1]))
+def _logistic(
+    inputs: Floats, actions: Integers, bias: Floats, penalty: float
+) -> tuple[Floats, Floats]:
+    """Weights and intercepts of ridge-penalised maximum likelihood; the intercepts are free."""
+    shape = inputs.shape[1], bias.size
+    targets = np.zeros((actions.size, bias.size))
     targets[np.arange(actions.size), actions] = 1.0
 
+    def parts(parameters: Floats) -> tuple[Floats, Floats]:
+        return parameters[: -bias.size].reshape(shape), parameters[-bias.size :]
+
     def loss(parameters: Floats) -> tuple[float, Floats]:
-        weights, bias = parameters[: -shape[1]].reshape(shape), parameters[-shape[1] :]
-        log_probs = log_softmax(inputs @ weights + bias, axis=1)
+        weights, intercepts = parts(parameters)
+        log_probs = log_softmax(inputs @ weights + intercepts, axis=1)
         errors = np.exp(log_probs) - targets
         value = -np.sum(targets * log_probs) + 0.5 * penalty * np.sum(weights**2)
         slopes = inputs.T @ errors + penalty * weights
         gradient = np.concatenate([slopes.ravel(), errors.sum(axis=0)])
         return value / actions.size, gradient / actions.size
 
-    found = minimize(
-        loss,
-        np.concatenate([start.weights.ravel(), start.bias]),
-        jac=True,
-        method="L-BFGS-B",
-        options={"maxiter": 500, "gtol": 1e-7},
-    ).x
-    return dataclasses.replace(
-        start, weights=found[: -shape[1]].reshape(shape), bias=found[-shape[1] :]
-    )
+    start = np.concatenate([np.zeros(shape).ravel(), bias])
+    options = {"maxiter": 500, "gtol": 1e-7}
+    return parts(minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x)
 
 
 def _chosen(log_probs: Floats, actions: Integers) -> Floats:
@@ -179,24 +170,23 @@ def _chosen(log_probs: Floats, actions: Integers) -> Floats:
 
 
 def _calibration(
-    model: _Model, features: Floats, actions: Integers, fitted: Integers, used: Floats
+    model: Model, features: Floats, actions: Integers, fitted: Integers, used: Floats
 ) -> Calibration:
-    log_probs = model.log_probs(features)
+    log_probs = model(features)
     base = _fit(np.zeros((fitted.size, 0)), fitted, log_probs.shape[1], 0.0)
-    base_log_probs = base.log_probs(np.zeros((actions.size, 0)))
     taken = actions[:, None] == np.arange(log_probs.shape[1])
     return Calibration(
         method="multinomial logistic regression" if features.shape[1] else "action frequencies",
         bins=_bins(np.exp(log_probs).ravel(), taken.ravel()),
         log_loss=float(-_chosen(log_probs, actions).mean()),
-        base_log_loss=float(-_chosen(base_log_probs, actions).mean()),
+        base_log_loss=float(-_chosen(base(np.zeros((actions.size, 0))), actions).mean()),
         num_fitted=int(fitted.size),
         num_held_out=int(actions.size),
         smallest=float(np.exp(used.min())),
     )
 
 
-def _bins(predicted: Floats, taken: npt.NDArray[np.bool_]) -> tuple[CalibrationBin, ...]:
+def _bins(predicted: Floats, taken: Flags) -> tuple[CalibrationBin, ...]:
     """Bins of about equal size; equal predictions stay together."""
     edges = np.unique(np.quantile(predicted, np.linspace(0, 1, BINS + 1)[1:-1]))
     places = np.searchsorted(edges, predicted, side="right")

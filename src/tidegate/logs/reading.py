@@ -1,17 +1,71 @@
-"""From a user's table to a log that has passed the door, with row numbers in every error."""
+"""From a user's table to a log that has passed the door, together with where it came from."""
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
 from ..arrays import Values
-from ..door import check_frame
+from ..door import check_rows, to_grid
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from .columns import Columns
 from .formats import Format
-from .loaded import LoadedLog, Propensities
-from .parts import action_labels, prepare_parts, require_parts
-from .sources import Source, Table, read_table
-from .timeline import Timeline, timeline
+from .parts import action_labels, read_steps, require_parts
+from .sources import Source, read_table
+from .table import Table
+from .timeline import TimeMeaning, timeline
+
+if TYPE_CHECKING:
+    from .propensities import Calibration
+
+
+class Propensities(enum.Enum):
+    """Where the probabilities of the logged actions come from: what a verdict must say about them."""
+
+    LOGGED = "propensities as logged"
+    ESTIMATED = "propensities estimated: not guaranteed"
+    ABSENT = "propensities unknown: only importance ratios can be used"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LoadedLog:
+    """A checked log and its source.
+
+    `table` holds all columns of the source, its rows sorted by episode and step as in the log: row r
+    of the table is the r-th filled step of `log`, episode after episode. `labels` are the names of the
+    actions 0, 1, …, if the source has names. `notes` are sentences for the user.
+    """
+
+    log: EpisodeLog
+    table: Table
+    columns: Columns
+    time: TimeMeaning
+    labels: tuple[str, ...] = ()
+    propensities: Propensities = Propensities.LOGGED
+    calibration: "Calibration | None" = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> str:
+        """What the user calls the table."""
+        return self.table.name
+
+    def grid(self, values: Values) -> Values:
+        """Values per row of the table as (episodes, steps), zero at the unused steps."""
+        return to_grid(values, np.asarray(self.log.mask))
+
+    @property
+    def states(self) -> pl.DataFrame:
+        """What a policy may look at: the mapped features, else every column without another part."""
+        columns, frame = self.columns, self.table.frame
+        if columns.features or columns.state:
+            return frame.select(columns.features or (str(columns.state),))
+        parts = (columns.episode, columns.step, columns.behavior_prob, columns.reward, columns.time)
+        taken = (*columns.action_columns, *parts, *columns.outcomes)
+        return frame.drop((part for part in taken if part), strict=False)
 
 
 def read_log(
@@ -19,8 +73,8 @@ def read_log(
 ) -> LoadedLog:
     """Read and check a log: a path, a glob, a list of paths, `-`, a frame, or a Minari dataset.
 
-    Rows may come in any order; they are sorted by episode (or time) and step. The format is told by
-    the name (`.parquet`, `.csv`, `.tsv`, `.jsonl`, each also with `.gz`), else by the first bytes;
+    Rows may come in any order; they are sorted by episode (or time) and step. The file's name tells
+    the format (`.parquet`, `.csv`, `.tsv`, `.jsonl`, each also with `.gz`), else its first bytes do;
     `format` overrides both. Raises `LogError` or `SettingsError`, and nothing else.
     """
     columns = columns or Columns()
@@ -31,45 +85,31 @@ def read_log(
             expected="at least one episode with one step",
             remedy="Check the query or the file that produced it.",
         )
-    require_parts(table.frame, columns)
-    return _checked(table, columns, timeline(table.frame, columns, table.places))
-
-
-def _checked(table: Table, columns: Columns, line: Timeline) -> LoadedLog:
-    frame, places, notes = table.frame, table.places, []
+    require_parts(table, columns)
+    line, notes = timeline(table, columns), []
     if line.order is not None:
-        frame, places = frame[line.order], places.take(line.order)
+        table = table.take(line.order)
         notes.append("The rows were not in order: they were sorted by episode and step.")
-    if columns.episode is None and columns.step in frame.columns:
+    if columns.episode is None and columns.step in table.frame.columns:
         notes.append(
             f"Every row counts as an episode, although there is a column '{columns.step}'."
         )
-    labels = action_labels(frame, columns, places)
-    parts = prepare_parts(
-        frame, columns, places, _row_episodes(line, columns, frame.height), labels
+    labels = action_labels(table, columns)
+    fields = check_rows(
+        read_steps(table, columns, labels),
+        line.episodes,
+        line.steps,
+        (columns.episode or "episode", str(columns.step)),
+        columns.propensity,
+        len(labels) or columns.num_actions,
+        table.places,
     )
-    fields = check_frame(
-        parts.frame, **parts.names, recorded={}, propensity=columns.propensity, place=places
-    )
-    fields["episode_numbers"] = line.episode_numbers
-    if columns.behavior_prob is None:
-        # Not a number until ratios are given, so that nothing is computed from them by mistake.
-        fields["behavior_log_probs"] = np.where(fields["mask"], np.nan, 0.0)
     return LoadedLog(
-        log=EpisodeLog(**fields),
-        frame=frame,
+        log=EpisodeLog(**{**fields, "episode_numbers": line.episode_numbers}),
+        table=table,
         columns=columns,
-        places=places,
         time=line.meaning,
-        source=table.name,
         labels=labels,
         propensities=Propensities.ABSENT if columns.behavior_prob is None else Propensities.LOGGED,
         notes=tuple(notes),
     )
-
-
-def _row_episodes(line: Timeline, columns: Columns, count: int) -> Values:
-    """The episode of each row as the door wants it: strictly growing, so ranks where times may tie."""
-    ranks = np.arange(1.0, line.starts.size + 1)
-    names = line.episode_numbers if columns.time is None else ranks
-    return np.repeat(names, np.diff(np.append(line.starts, count)))

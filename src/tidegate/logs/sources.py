@@ -1,45 +1,41 @@
-"""From a path, a glob, standard input or a frame to one table, and to where its rows came from."""
+"""From a path, a glob, standard input, a frame or a Minari dataset to one table."""
 
-import dataclasses
 import glob
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
 import polars as pl
 
 from ..errors import LogError
 from .formats import Format, format_of, parse
-from .frames import is_frame, polars_frame
-from .minari_datasets import is_minari, minari_frame
-from .places import Places, joined, one_part
+from .frames import frame_in_memory, minari_frame
+from .table import Places, Table
 
 Source: TypeAlias = str | Path | Sequence[str | Path] | Any
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class Table:
-    """Rows as the user gave them."""
-
-    frame: pl.DataFrame
-    places: Places
-    name: str
-
-
 def read_table(source: Source, format: Format | str | None = None) -> Table:
-    """Read a source whole; the format is told by the file's name or its first bytes."""
-    if is_minari(source):
-        frame = minari_frame(source)
-        return Table(frame, one_part("", frame.height, base=0), "the Minari dataset")
-    if is_frame(source):
-        frame = polars_frame(source)
-        return Table(frame, one_part("", frame.height, base=0), "the frame")
+    """Read the whole source; the file's name or its first bytes tell the format."""
+    for reader, name in ((minari_frame, "the Minari dataset"), (frame_in_memory, "the frame")):
+        frame = reader(source)
+        if frame is not None:
+            return Table(frame, Places(("",), (0,), np.arange(frame.height), base=0), name)
     if isinstance(source, str) and source == "-":
-        return _parsed(sys.stdin.buffer.read(), "standard input", format)
-    paths = source_paths(source)
-    tables = [_parsed(_bytes(path), path.name, format or format_of(path)) for path in paths]
-    return tables[0] if len(tables) == 1 else _stacked(tables)
+        names = ["standard input"]
+        read = [parse(sys.stdin.buffer.read(), names[0], format)]
+    else:
+        paths = source_paths(source)
+        names = [path.name for path in paths]
+        read = [parse(_bytes(path), path.name, format or format_of(path)) for path in paths]
+    counts = [int(rows.max(initial=-1)) + 1 for _, rows in read]
+    firsts = tuple(int(one) for one in np.cumsum([0, *counts[:-1]]))
+    rows = np.concatenate([rows + first for (_, rows), first in zip(read, firsts, strict=True)])
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    frame = stacked([frame for frame, _ in read], names)
+    return Table(frame, Places(tuple(names), firsts, rows), names[0] + more)
 
 
 def source_paths(source: Source) -> list[Path]:
@@ -78,35 +74,24 @@ def _bytes(path: Path) -> bytes:
         raise LogError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
-def _parsed(content: bytes, name: str, format: Format | str | None) -> Table:
-    frame, rows = parse(content, name, format)
-    places = Places((name,), (0,), rows)
-    return Table(frame, places, name)
-
-
-def _stacked(tables: list[Table]) -> Table:
-    first = tables[0]
-    for table in tables[1:]:
-        different = set(table.frame.columns) ^ set(first.frame.columns)
+def stacked(frames: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFrame:
+    """One below the other; a column that is text in one file is text in all, and is checked later."""
+    first = frames[0]
+    for frame, name in zip(frames, names, strict=True):
+        different = set(frame.columns) ^ set(first.columns)
         if different:
             raise LogError(
-                f"{table.name} has other columns than {first.name}: {sorted(different)}.",
+                f"{name} does not have the same columns as {names[0]}: {sorted(different)}.",
                 expected="the same columns in every file",
             )
-    frame = _concatenated([table.frame.select(first.frame.columns) for table in tables])
-    places = joined([table.places for table in tables])
-    return Table(frame, places, f"{first.name} and {len(tables) - 1} more")
-
-
-def _concatenated(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """One under the other; a column that is text in one file is text in all, and is judged later."""
     text = {name for frame in frames for name, kind in frame.schema.items() if kind == pl.String}
     unlike = [name for name in text if any(frame.schema[name] != pl.String for frame in frames)]
-    frames = [
-        frame.with_columns(pl.col(name).cast(pl.String) for name in unlike) for frame in frames
-    ]
+    casts = [pl.col(name).cast(pl.String) for name in unlike]
     try:
-        return pl.concat(frames, how="vertical_relaxed")
+        return pl.concat(
+            [frame.select(first.columns).with_columns(casts) for frame in frames],
+            how="vertical_relaxed",
+        )
     except pl.exceptions.PolarsError as error:
         raise LogError(
             f"the files hold different types in one column ({error}).",

@@ -9,21 +9,20 @@ python:MODULE:FUNCTION    a function from a frame of states to probabilities (ro
 
 import dataclasses
 import enum
-from collections.abc import Callable
 
 import equinox as eqx
 import numpy as np
-import polars as pl
 
-from ..arrays import Values
-from ..door import check_log_probs
-from ..errors import LogError, PolicyError, SettingsError
+from ..arrays import Floats
+from ..door import Propensity, check_log_probs, refuse
+from ..episodes import EpisodeLog
+from ..errors import PolicyError, SettingsError
 from ..policies import Policy, RecordedPolicy, load_policy
-from .cells import floats, require_columns
 from .columns import did_you_mean
 from .functions import function_log_probs
-from .loaded import LoadedLog, Propensities, missing_propensities
-from .places import Places
+from .parts import missing_propensities
+from .reading import LoadedLog, Propensities
+from .table import Table
 
 
 class SpecKind(enum.Enum):
@@ -66,93 +65,56 @@ def resolve_policy(spec: str | PolicySpec, loaded: LoadedLog) -> tuple[Policy, L
     they are split and taken with the episodes. Resolve several policies one after the other.
     """
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    if spec.kind in (SpecKind.BEHAVIOR, SpecKind.RATIO):
-        return _recorded(spec, _with_unit_behavior(loaded))
+    log = loaded.log
     if loaded.propensities is Propensities.ABSENT:
-        raise missing_propensities(
-            f"'{spec}' needs propensities, and the log was read without them."
-        )
+        if spec.kind not in (SpecKind.BEHAVIOR, SpecKind.RATIO):
+            raise missing_propensities(
+                f"'{spec}' needs propensities, and the log was read without them."
+            )
+        # Where only ratios are known, β = 1: then π/β is the ratio, and nothing else is asked of β.
+        log = dataclasses.replace(log, behavior_log_probs=np.zeros(np.shape(log.mask)))
     if spec.kind is SpecKind.POLICY:
-        return _fitting(load_policy(spec.name), spec, loaded), loaded
-    return _recorded(spec, loaded)
+        return _fitting(load_policy(spec.name), spec, log), loaded
+    require_spec(spec, loaded.table)
+    recorded = {**log.recorded, str(spec): _log_probs(spec, log, loaded)}
+    log = dataclasses.replace(log, recorded=recorded)
+    return RecordedPolicy(str(spec)), dataclasses.replace(loaded, log=log)
 
 
-def ratio_log(values: Values, spec: PolicySpec, places: Places) -> Values:
-    """The logarithm of a column of importance ratios."""
-    bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
-    if bad.size:
-        raise LogError(
-            f"{spec} is {values[bad[0]]:g}.",
-            where=places.several(bad),
-            expected="a finite ratio π/β, 0 or more",
-        )
+def column_logs(spec: PolicySpec, table: Table, propensity: Propensity) -> Floats:
+    """The logarithm of the column that a spec names: of ratios, or of probabilities."""
+    values = table.floats(spec.name)
+    if spec.kind is SpecKind.COLUMN:
+        return check_log_probs(values, propensity, str(spec), table.places, zero_allowed=True)
+    bad = ~(np.isfinite(values) & (values >= 0))
+    refuse(bad, values, str(spec), table.places, expected="a finite ratio π/β, 0 or more")
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(values))
 
 
-def _behavior_log_probs(spec: PolicySpec, loaded: LoadedLog) -> Values:
-    return np.asarray(loaded.log.behavior_log_probs)
-
-
-def _ratio_log_probs(spec: PolicySpec, loaded: LoadedLog) -> Values:
-    ratios = floats(loaded.frame, spec.name, loaded.places)
-    logs = loaded.grid(ratio_log(ratios, spec, loaded.places))
-    return np.asarray(logs + loaded.log.behavior_log_probs)
-
-
-def _column_log_probs(spec: PolicySpec, loaded: LoadedLog) -> Values:
-    return check_log_probs(
-        loaded.grid(floats(loaded.frame, spec.name, loaded.places)),
-        np.asarray(loaded.log.mask),
-        loaded.columns.propensity,
-        str(spec),
-        loaded.where,
-        zero_allowed=True,
-    )
-
-
-def _function_log_probs(spec: PolicySpec, loaded: LoadedLog) -> Values:
-    return loaded.grid(function_log_probs(spec.name, loaded))
-
-
-_LOG_PROBS: dict[SpecKind, Callable[[PolicySpec, LoadedLog], Values]] = {
-    SpecKind.BEHAVIOR: _behavior_log_probs,
-    SpecKind.RATIO: _ratio_log_probs,
-    SpecKind.COLUMN: _column_log_probs,
-    SpecKind.PYTHON: _function_log_probs,
-}
-
-
-def require_spec(spec: PolicySpec, frame: pl.DataFrame) -> None:
-    """The column that a spec names is there."""
+def require_spec(spec: PolicySpec, table: Table) -> None:
+    """The column that a spec names exists."""
     if spec.kind in (SpecKind.COLUMN, SpecKind.RATIO):
-        require_columns(frame, [spec.name], "Name a column of the log, as in column:NAME.")
+        table.require([spec.name], "Name a column of the log, as in column:NAME.")
 
 
-def _recorded(spec: PolicySpec, loaded: LoadedLog) -> tuple[Policy, LoadedLog]:
-    require_spec(spec, loaded.frame)
-    recorded = {**loaded.log.recorded, str(spec): _LOG_PROBS[spec.kind](spec, loaded)}
-    log = dataclasses.replace(loaded.log, recorded=recorded)
-    return RecordedPolicy(str(spec)), dataclasses.replace(loaded, log=log)
+def _log_probs(spec: PolicySpec, log: EpisodeLog, loaded: LoadedLog) -> Floats:
+    behavior = np.asarray(log.behavior_log_probs)
+    if spec.kind is SpecKind.BEHAVIOR:
+        return behavior
+    if spec.kind is SpecKind.PYTHON:
+        return loaded.grid(function_log_probs(spec.name, loaded))
+    logs = loaded.grid(column_logs(spec, loaded.table, loaded.columns.propensity))
+    return logs + behavior if spec.kind is SpecKind.RATIO else logs
 
 
-def _with_unit_behavior(loaded: LoadedLog) -> LoadedLog:
-    """Where only ratios are known, β = 1: then π/β is the ratio, and nothing else is asked of β."""
-    if loaded.propensities is not Propensities.ABSENT:
-        return loaded
-    zeros = np.zeros(np.shape(loaded.log.mask))
-    return dataclasses.replace(
-        loaded, log=dataclasses.replace(loaded.log, behavior_log_probs=zeros)
-    )
-
-
-def _fitting(policy: Policy, spec: PolicySpec, loaded: LoadedLog) -> Policy:
+def _fitting(policy: Policy, spec: PolicySpec, log: EpisodeLog) -> Policy:
     try:
-        eqx.filter_eval_shape(policy.logged_log_probs, loaded.log)
+        eqx.filter_eval_shape(policy.logged_log_probs, log)
+    except PolicyError:
+        raise
     except (TypeError, ValueError) as error:
-        if isinstance(error, PolicyError):
-            raise
-        shape = None if loaded.log.states is None else loaded.log.states.shape[2:]
+        shape = None if log.states is None else log.states.shape[2:]
         raise PolicyError(
             f"{spec} does not fit the log, whose states have the shape {shape} at each step.",
             remedy="Map the features that the policy was made for, in their order.",

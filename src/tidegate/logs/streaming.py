@@ -15,7 +15,7 @@ from ..arrays import Floats, Values
 from ..errors import LogError, SettingsError
 from .chunks import Rows, whole_episodes
 from .columns import Columns, TimeUnit
-from .loaded import missing_propensities
+from .parts import missing_propensities
 from .sources import Source
 from .specs import PolicySpec, SpecKind, parse_spec
 from .timeline import TimeMeaning, axis_numbers
@@ -66,19 +66,17 @@ def stream_returns(
 ) -> StreamedReturns:
     """Per-episode returns of the policies `behavior`, `column:NAME` and `ratio:NAME`, from Parquet.
 
-    The rows of an episode lie together, in the order of their steps; without a time column, episodes
-    lie in the order of their numbers. Forecast the result with `tidegate.performance.forecast_returns`.
-    The actions are not read: only the policies' probabilities of them matter here.
+    The rows of an episode must be next to each other, in the order of their steps; without a time
+    column, episodes must be in the order of their numbers. The actions are not read: only the policies'
+    probabilities of them matter. Forecast the result with `tidegate.forecast.forecast_returns`.
     """
     columns = columns or Columns()
     specs = tuple(parse_spec(one) if isinstance(one, str) else one for one in policies)
     _check_settings(columns, specs, discount, chunk_rows)
-    blocks = [
-        _block(rows, starts, discount)
-        for rows, starts in whole_episodes(source, columns, specs, chunk_rows)
-    ]
-    ids, times, lengths, sums = (_column(blocks, i) for i in range(4))
-    del blocks
+    blocks = [_block(rows, discount) for rows in whole_episodes(source, columns, specs, chunk_rows)]
+    ids, times, lengths, sums = (
+        np.concatenate(pieces, axis=-1) for pieces in zip(*blocks, strict=True)
+    )
     order, numbers, meaning = _timeline(ids, times, columns)
     lengths, sums = lengths[order], sums[:, :, order]
     return StreamedReturns(
@@ -113,12 +111,10 @@ def _check_settings(
         raise SettingsError(f"chunk_rows is {chunk_rows}", expected="a whole number from 1 up")
 
 
-_Block = tuple[Values, Values | None, Values, Values]
-
-
-def _block(rows: Rows, starts: Values, discount: float) -> _Block:
+def _block(rows: Rows, discount: float) -> tuple[Values, Floats, Values, Floats]:
     """First id, earliest time and length of each episode, and its sums: (policies, 3, episodes)."""
-    lengths = np.diff(np.append(starts, rows.size))
+    starts = rows.starts
+    lengths = np.diff(np.append(starts, rows.ids.size))
     sums = np.empty((len(rows.log_ratios), 3, starts.size))
     for length in np.unique(lengths):
         chosen = np.flatnonzero(lengths == length)
@@ -126,7 +122,7 @@ def _block(rows: Rows, starts: Values, discount: float) -> _Block:
         rewards, discounts = rows.rewards.take(steps), _log_discounts(int(length), discount)
         for policy, log_ratios in enumerate(rows.log_ratios):
             sums[policy][:, chosen] = _episode_sums(log_ratios.take(steps), rewards, discounts)
-    times = None if rows.times is None else np.minimum.reduceat(rows.times, starts)
+    times = np.minimum.reduceat(rows.times, starts)
     return rows.ids[starts], times, lengths.astype(np.int32), sums
 
 
@@ -147,30 +143,24 @@ def _log_discounts(length: int, discount: float) -> Floats:
 
 
 def _stopped(ratios: Floats, partial: Floats, lengths: Values, discount: float) -> Floats:
-    """The sums go on to the longest episode of the log, each ratio standing still after its end."""
+    """The sums run to the end of the longest episode; a ratio stays as it is after its episode's end."""
     totals = np.cumsum(np.exp(_log_discounts(int(lengths.max()), discount)))
     rest = totals[-1] - totals[lengths - 1]
     with np.errstate(invalid="ignore"):
         return np.asarray((partial + np.where(rest > 0, ratios * rest, 0.0)) / totals[-1])
 
 
-def _column(blocks: list[_Block], field: int) -> Values:
-    pieces = [block[field] for block in blocks]
-    return np.concatenate([one for one in pieces if one is not None] or [np.zeros(0)], axis=-1)
-
-
 def _timeline(
-    ids: Values, times: Values, columns: Columns
+    ids: Values, times: Floats, columns: Columns
 ) -> tuple[Values | slice, Floats, TimeMeaning]:
     if columns.time is None:
         return slice(None), ids.astype(np.float64), TimeMeaning(TimeUnit.EPISODE, None)
     if np.unique(ids).size < ids.size:
         raise LogError(
-            f"the rows of some episode in column '{columns.episode}' do not lie together.",
-            expected="each episode in one run of rows",
+            f"the rows of an episode (column '{columns.episode}') are not next to each other.",
+            expected="all rows of an episode next to each other",
             remedy="Sort the file by episode and step, or read it whole with read_log.",
         )
     ordered = bool(np.all(times[1:] >= times[:-1]))
     order = slice(None) if ordered else np.argsort(times, kind="stable")
-    numbers, meaning = axis_numbers(times[order], columns)
-    return order, numbers, meaning
+    return order, *axis_numbers(times[order], columns)

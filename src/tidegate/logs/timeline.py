@@ -13,18 +13,18 @@ The trend is a function of the episodes' numbers, and the lookahead counts in th
 The time of an episode is that of its earliest row.
 """
 
+import contextlib
 import dataclasses
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 
-from ..arrays import Values
+from ..arrays import Floats, Integers, Values
+from ..door import check_finite, episode_starts
 from ..errors import LogError
-from .cells import floats, is_text, numbers, require_filled
 from .columns import Columns, TimeUnit
-from .places import Places
+from .formats import PARSER_ERRORS
+from .table import Places, Table, is_text
 
 SECONDS = {TimeUnit.HOUR: 3600.0, TimeUnit.DAY: 86400.0}
 # Unix time in seconds stays below this until the year 5138; in milliseconds it passed it in 1973.
@@ -56,97 +56,93 @@ class TimeMeaning:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Timeline:
-    """The rows in order, where each episode begins in that order, and its number on the time axis."""
+    """The rows in order: the episode of each, its step, and the episodes' numbers on the time axis."""
 
-    order: npt.NDArray[np.int64] | None  # None: the rows are in order already
-    starts: npt.NDArray[np.int64]
-    episode_numbers: npt.NDArray[np.float64]
+    order: Integers | None  # None: the rows are in order already
+    episodes: Floats
+    steps: Values | None
+    episode_numbers: Floats
     meaning: TimeMeaning
 
 
-def timeline(frame: pl.DataFrame, columns: Columns, places: Places) -> Timeline:
+def timeline(table: Table, columns: Columns) -> Timeline:
     """Sort the rows by episode and step, and place the episodes on the time axis."""
-    ids = _ids(frame, columns, places)
-    steps = _steps(frame, columns, places)
+    ids = _ids(table, columns)
+    steps = row_steps(table, columns)
+    keys = [ids]
+    if columns.time is not None:
+        keys = _beginnings(ids, row_times(table, columns))
+    order = _order(*keys, steps)
+    if order is not None:
+        keys = [key[order] for key in keys]
+        steps = None if steps is None else steps[order]
+    starts = episode_starts(keys[-1])
     if columns.time is None:
-        return _by_number(ids, steps, columns, places)
-    times = row_times(frame, columns, places)
-    return _by_time(ids, steps, times, columns)
+        episodes = keys[0].astype(np.float64)
+        if episode_starts(episodes).size < starts.size:
+            raise LogError(
+                f"the numbers in column '{columns.episode}' are too large to tell episodes apart.",
+                expected="episode numbers below 2^53",
+                remedy="Number the episodes from 1, or name a time column.",
+            )
+        numbers, meaning = episodes[starts], TimeMeaning(TimeUnit.EPISODE, None)
+    else:
+        lengths = np.diff(np.append(starts, ids.size))
+        episodes = np.repeat(np.arange(1.0, starts.size + 1), lengths)
+        numbers, meaning = axis_numbers(keys[0][starts], columns)
+    return Timeline(order, episodes, steps, numbers, meaning)
 
 
-def _ids(frame: pl.DataFrame, columns: Columns, places: Places) -> Values:
-    """A number per row that tells episodes apart: the episode number, or a code of its name."""
+def _ids(table: Table, columns: Columns) -> Values:
+    """A number per row that identifies the episode: its own number, or the rank of its name."""
     if columns.episode is None:
-        return np.arange(1, frame.height + 1)
+        return np.arange(1, table.frame.height + 1)
     if columns.time is None:
-        return _episode_numbers(frame, columns.episode, places)
-    column = frame[columns.episode]
-    require_filled(column, columns.episode, places)
+        return episode_numbers(table, columns.episode)
+    column = table.frame[columns.episode]
+    table.require_filled(column)
     try:
         return column.rank("dense").to_numpy()
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        raise _no_id(columns.episode, column) from error
-
-
-def _episode_numbers(frame: pl.DataFrame, name: str, places: Places) -> Values:
-    column = frame[name]
-    if is_text(column) or column.dtype.is_temporal():
-        try:
-            return numbers(frame, name, places)
-        except LogError as error:
-            raise LogError(
-                f"the episodes are told apart by {column.dtype}, which has no place in time: "
-                f"{error.what}",
-                where=error.where,
-                expected="episode numbers that grow with time, or a time column",
-                remedy="Name a time column: episodes are then ordered by it, whatever they are called.",
-            ) from error
-    return numbers(frame, name, places)
-
-
-def _no_id(name: str, column: pl.Series) -> LogError:
-    return LogError(
-        f"column '{name}' holds {column.dtype}.", expected="a number or a name for each episode"
-    )
-
-
-def _steps(frame: pl.DataFrame, columns: Columns, places: Places) -> Values | None:
-    if columns.step is None or columns.step not in frame.columns:
-        return None
-    return numbers(frame, columns.step, places)
-
-
-def _by_number(ids: Values, steps: Values | None, columns: Columns, places: Places) -> Timeline:
-    order = _order(ids, steps)
-    ids = ids if order is None else ids[order]
-    starts = _starts(ids)
-    as_floats = ids.astype(np.float64)
-    if _starts(as_floats).size < starts.size:
+    except PARSER_ERRORS as error:
         raise LogError(
-            f"the numbers in column '{columns.episode}' are too large to tell episodes apart.",
-            expected="episode numbers below 2^53",
-            remedy="Number the episodes from 1, or name a time column.",
-        )
-    return Timeline(order, starts, as_floats[starts], TimeMeaning(TimeUnit.EPISODE, None))
+            f"column '{columns.episode}' holds {column.dtype}.",
+            expected="a number or a name for each episode",
+        ) from error
 
 
-def _by_time(
-    ids: Values, steps: Values | None, times: npt.NDArray[np.float64], columns: Columns
-) -> Timeline:
-    rows = pl.DataFrame({"id": ids, "time": times}).with_row_index("row")
-    first = pl.col("time").min().over("id"), pl.col("row").min().over("id")
-    began, first_row = (one.to_numpy() for one in rows.select(began=first[0], row=first[1]))
-    order = _order(began, first_row, steps)
-    if order is not None:
-        began, first_row = began[order], first_row[order]
-    starts = _starts(first_row)
-    numbers, meaning = axis_numbers(began[starts], columns)
-    return Timeline(order, starts, numbers, meaning)
+def episode_numbers(table: Table, name: str) -> Values:
+    """The episode numbers of a log whose episodes are ordered by them."""
+    try:
+        return table.numbers(name)
+    except LogError as error:
+        column = table.frame[name]
+        if not (is_text(column) or column.dtype.is_temporal()):
+            raise
+        raise LogError(
+            f"the episodes have names ({column.dtype}), which do not tell their order in time: "
+            f"{error.what}",
+            where=error.where,
+            expected="episode numbers that grow with time, or a time column",
+            remedy="Name a time column: episodes are then ordered by it, whatever they are called.",
+        ) from error
 
 
-def axis_numbers(
-    times: npt.NDArray[np.float64], columns: Columns
-) -> tuple[npt.NDArray[np.float64], TimeMeaning]:
+def row_steps(table: Table, columns: Columns) -> Values | None:
+    """The step of each row, if the log has a step column."""
+    if columns.step is None or columns.step not in table.frame.columns:
+        return None
+    return table.numbers(columns.step)
+
+
+def _beginnings(ids: Integers, times: Floats) -> list[Values]:
+    """For each row, when its episode began, and the row in which the episode comes first."""
+    began, first = np.full(ids.max() + 1, np.inf), np.full(ids.max() + 1, ids.size)
+    np.minimum.at(began, ids, times)
+    np.minimum.at(first, ids, np.arange(ids.size))
+    return [began[ids], first[ids]]
+
+
+def axis_numbers(times: Floats, columns: Columns) -> tuple[Floats, TimeMeaning]:
     """The numbers of episodes that began at these times, given in order."""
     unit = columns.time_unit
     if unit is TimeUnit.EPISODE:
@@ -157,15 +153,15 @@ def axis_numbers(
     return (times - times[0]) / SECONDS[unit], TimeMeaning(unit, columns.time, origin)
 
 
-def row_times(frame: pl.DataFrame, columns: Columns, places: Places) -> npt.NDArray[np.float64]:
-    """The time of each row: seconds since 1970 for hours and days, else anything that orders."""
+def row_times(table: Table, columns: Columns) -> Floats:
+    """The time of each row: seconds since 1970 for hours and days, else any numbers that tell the order."""
     name = str(columns.time)
-    column = frame[name]
-    if column.dtype == pl.Null or is_text(column) or column.dtype.is_temporal():
-        if columns.time_unit is TimeUnit.NUMBER:
-            return _finite(floats(frame, name, places), name, places)
-        return _seconds(column, name, places)
-    times = _finite(floats(frame, name, places), name, places)
+    column = table.frame[name]
+    numeric = not (column.dtype == pl.Null or is_text(column) or column.dtype.is_temporal())
+    if not numeric and columns.time_unit is not TimeUnit.NUMBER:
+        return _seconds(table, name)
+    times = table.floats(name)
+    check_finite(times, f"column '{name}'", table.places)
     if columns.time_unit in SECONDS and np.abs(times).max(initial=0.0) > MAX_UNIX:
         raise LogError(
             f"column '{name}' reaches {np.abs(times).max():g}.",
@@ -176,22 +172,12 @@ def row_times(frame: pl.DataFrame, columns: Columns, places: Places) -> npt.NDAr
     return times
 
 
-def _finite(times: Values, name: str, places: Places) -> Values:
-    bad = np.flatnonzero(~np.isfinite(times))
-    if bad.size:
-        raise LogError(
-            f"column '{name}' is {times[bad[0]]:g}.",
-            where=places.several(bad),
-            expected="a finite time",
-        )
-    return times
-
-
-def _seconds(column: pl.Series, name: str, places: Places) -> npt.NDArray[np.float64]:
+def _seconds(table: Table, name: str) -> Floats:
     """Timestamps as seconds since 1970; without a zone they are taken as UTC."""
-    require_filled(column, name, places)
+    column = table.frame[name]
+    table.require_filled(column)
     if is_text(column):
-        column = _parsed_times(column.cast(pl.String), name, places)
+        column = _parsed_times(column.cast(pl.String), table.places)
     if column.dtype == pl.Date:
         column = column.cast(pl.Datetime("us"))
     if not isinstance(column.dtype, pl.Datetime):
@@ -199,48 +185,30 @@ def _seconds(column: pl.Series, name: str, places: Places) -> npt.NDArray[np.flo
     return np.asarray(column.dt.epoch("us").to_numpy()) / 1e6
 
 
-def _parsed_times(column: pl.Series, name: str, places: Places) -> pl.Series:
-    parsed = [_try_times(column, pattern) for pattern in ("%+", None)]
-    best = min(parsed, key=lambda one: one.null_count())
-    bad = np.flatnonzero(best.is_null().to_numpy())
-    if bad.size == 0:
+def _parsed_times(column: pl.Series, places: Places) -> pl.Series:
+    text, parsed = column.str.strip_chars(), []
+    for pattern in ("%+", None):
+        with contextlib.suppress(*PARSER_ERRORS):
+            times = text.str.to_datetime(
+                pattern, strict=False, time_unit="us", ambiguous="earliest"
+            )
+            parsed.append(times.dt.convert_time_zone("UTC").dt.replace_time_zone(None))
+    best = min(
+        parsed, key=pl.Series.null_count, default=pl.Series([None]).new_from_index(0, len(text))
+    )
+    if best.null_count() == 0:
         return best
-    as_numbers = column.str.strip_chars().cast(pl.Float64, strict=False)
+    bad = np.flatnonzero(best.is_null().to_numpy())
+    as_numbers = text.cast(pl.Float64, strict=False)
     raise LogError(
-        f"column '{name}' holds {column[int(bad[0])]!r}, which is not a timestamp.",
+        f"column '{column.name}' holds {column[int(bad[0])]!r}, which is not a timestamp.",
         where=places.several(bad),
         expected="ISO 8601, as in 2024-05-31 13:45:00 or 2024-05-31T13:45:00Z",
         remedy="" if as_numbers.null_count() else "Numbers in quotes are text: unquote them.",
     )
 
 
-def _try_times(column: pl.Series, pattern: str | None) -> pl.Series:
-    empty = pl.Series(column.name, [None] * len(column), pl.Datetime("us"))
-    try:
-        parsed = column.str.strip_chars().str.to_datetime(
-            pattern, strict=False, time_unit="us", ambiguous="earliest"
-        )
-        return parsed.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        return empty
-
-
-def _order(*keys: Any) -> npt.NDArray[np.int64] | None:
+def _order(*keys: Values | None) -> Integers | None:
     """The stable order of the rows by these keys, the first one leading; None if they are sorted."""
-    present = [key for key in keys if key is not None]
-    if _sorted(present):
-        return None
-    return np.lexsort(present[::-1])
-
-
-def _sorted(keys: list[Values]) -> bool:
-    tied = np.ones(max(keys[0].size - 1, 0), bool)
-    for key in keys:
-        if np.any(tied & ~(key[1:] >= key[:-1])):
-            return False
-        tied &= key[1:] == key[:-1]
-    return True
-
-
-def _starts(ids: Values) -> npt.NDArray[np.int64]:
-    return np.flatnonzero(np.concatenate([[True], ids[1:] != ids[:-1]]))
+    order = np.lexsort([key for key in reversed(keys) if key is not None])
+    return None if np.array_equal(order, np.arange(order.size)) else order

@@ -14,17 +14,16 @@ from typing import Any, Protocol
 import jinja2
 from markupsafe import Markup
 
+from ..comparison import Reason, Verdict
 from ..goodness import TESTS
-from ..verdicts import Reason, Verdict
 from .log_pictures import (
     Picture,
-    advantage_from,
     backtest_pictures,
     comparison_picture,
     evaluation_picture,
     scale_picture,
 )
-from .log_words import Plain, multiscale, names, number, percent, plain, say, sentence, units, words
+from .log_words import Plain, names, number, percent, plain, say, sentence, units, words
 
 Rows = Sequence[tuple[str, Any]]
 ROLES = {"candidate": "candidate", "safe": "safe policy"}
@@ -37,16 +36,11 @@ GOODNESS = (
     "The bounds assume {trend}, independent episodes and no jumps. A p-value below 0.01 is a warning: "
     "such a departure would be rare if the assumption held.",
 )
-TRENDS = {
-    True: "a line through the episodes of the leading time scale",
-    False: "a smooth trend in the span of the basis",
-}
 SCALES = (
     "A line through the last episodes forecasts the advantage, at every time scale: the scale with the "
     "smallest error leads, it and the shorter ones that are nearly as good must pass the test, and no "
     "shorter one may point the other way."
 )
-PAPER_ONLY = ("basis", "order", "period")
 
 
 class Record(Protocol):
@@ -116,7 +110,6 @@ def log_page(record: Record | Plain) -> str:
             backtest=data.get("backtest"),
             backtest_pictures=backtest_pictures(data),
             settings=_settings(data),
-            multiscale=multiscale(data),
             origins=_origins(data),
             record=json.dumps(data, indent=1, ensure_ascii=False),
         )
@@ -163,21 +156,18 @@ def _gate_view(data: Plain) -> View:
 
 
 def _gate_figures(data: Plain) -> tuple[Figure, ...]:
-    """One bound of the difference and its p-value; under the published test, one bound of each policy."""
-    advantage = data.get("advantage")
-    if advantage is None:
-        candidate, safe = data["candidate"], data["safe"]
-        return (
-            Figure("candidate", candidate["lower"], "the candidate is expected to earn at least"),
-            Figure("safe", safe["upper"], "the safe policy is expected to earn at most"),
+    """The bound of the advantage; then its p-value, or without one the bounds that make it."""
+    advantage = data["advantage"]
+    least = "the candidate's expected advantage over the safe policy is at least this"
+    if advantage["p_value"] is None:
+        bounds = (
+            Figure("candidate", data["candidate"]["lower"], "the candidate's lower bound"),
+            Figure("safe", data["safe"]["upper"], "the safe policy's upper bound"),
         )
+        return (Figure("", advantage["lower"], least), *bounds)
     rare = "p-value: how often chance alone would show such an advantage. The gate asks for {level} or less"
     return (
-        Figure(
-            "candidate",
-            advantage["lower"],
-            "the candidate's expected advantage over the safe policy is at least this",
-        ),
+        Figure("candidate", advantage["lower"], least),
         Figure("", advantage["p_value"], say(rare, level=number(advantage["level"]))),
     )
 
@@ -257,31 +247,20 @@ def _gate_basis(data: Plain) -> Markup:
     candidate = data["candidate"]
     tried = (
         " Other episodes of the log tried the time scales and fitted the model of the rewards."
-        if multiscale(data) and data["training"] is None
+        if data["training_data_hash"] and data["training"] is None
         else ""
     )
     return say(
         "{rule} {forecast} It rests on {episodes} test episodes of {source}, worth {worth} episodes "
         "collected with the candidate itself.{tried} {alpha} {overlap}",
         tried=tried,
-        rule=_gate_rule(data),
+        rule=data["settings"]["rule"],
         forecast=_horizon(data, candidate),
         episodes=number(candidate["num_episodes"]),
         source=data["provenance"]["source"],
         worth=number(candidate["effective_sample_size"]),
         alpha=_allowance(data),
         overlap=data["overlap"]["sentence"],
-    )
-
-
-def _gate_rule(data: Plain) -> str | Markup:
-    advantage = data.get("advantage")
-    if advantage is None:
-        return "The gate opens only if the first number is above the second."
-    return say(
-        "The gate opens only if the p-value is at most {level} at every time scale that must pass, and no "
-        "shorter scale points the other way.",
-        level=number(advantage["level"]),
     )
 
 
@@ -309,16 +288,13 @@ def _allowance(data: Plain) -> Markup:
 
 def _horizon(data: Plain, forecast: Plain) -> Markup:
     first, last = forecast["forecast_episodes"] or (None, None)
-    what = "The forecast is of"
+    what = "The forecast is of the"
     if "candidate" in data:
-        what = "Both are bounds on"
-        if data.get("advantage") is not None:
-            what = "The advantage is the candidate's minus the safe policy's"
+        what = "The advantage is the candidate's minus the safe policy's"
     return say(
-        "{what} {the}mean return of an episode over the next {lookahead} {units} ({first} to {last} on "
+        "{what} mean return of an episode over the next {lookahead} {units} ({first} to {last} on "
         "the time axis).",
         what=what,
-        the="" if what.endswith("'s") else "the ",
         lookahead=number(data["settings"]["lookahead"]),
         units=units(data),
         first=number(first),
@@ -327,21 +303,15 @@ def _horizon(data: Plain, forecast: Plain) -> Markup:
 
 
 def _scale_table(data: Plain) -> ScaleTable | None:
-    advantage = advantage_from(data)
-    if advantage is None or not advantage.scales:
-        return None
-    rows = [
-        {**one, "role": advantage.role(index)}
-        for index, one in enumerate(data["advantage"]["scales"])
-    ]
-    return ScaleTable(SCALES, scale_picture(data, advantage), units(data), rows)
+    rows = data["advantage"]["scales"]
+    return ScaleTable(SCALES, scale_picture(data), units(data), rows) if len(rows) > 1 else None
 
 
 def _tables(
     data: Plain, findings: Sequence[Plain], role: str, *, folded: bool = False
 ) -> list[Table]:
     """The findings about the log, then those about the trend."""
-    trend = TRENDS[multiscale(data)]
+    trend = data["settings"]["trend"]
     fitness = [one for one in findings if one["name"] not in TESTS]
     goodness = [one for one in findings if one["name"] in TESTS]
     return [
@@ -385,7 +355,7 @@ def _warnings(findings: Sequence[Plain]) -> list[str]:
 def _check_view(data: Plain) -> View:
     findings = data["check"]["findings"]
     headlines = {
-        "OK": "Nothing speaks against this log.",
+        "OK": "This log can be used: no check found a problem.",
         "NOTE": "The log can be used; look at the notes.",
         "WARNING": "Something is wrong, or not known.",
     }
@@ -444,8 +414,12 @@ _VIEWS: dict[str, Callable[[Plain], View]] = {
 
 
 def _settings(data: Plain) -> Rows:
-    absent = ("forecast", *(PAPER_ONLY if multiscale(data) else ()))
-    rows = [(name, value) for name, value in data["settings"].items() if name not in absent]
+    told = ("forecast", "trend", "rule", "doubly_robust")  # in words, elsewhere on the page
+    rows = [
+        (name, value)
+        for name, value in data["settings"].items()
+        if name not in told and value is not None
+    ]
     search = [(name, value) for name, value in data.get("search", {}).items() if name != "settings"]
     return [(words(name), value) for name, value in [*rows, *search, ("seed", data["seed"])]]
 

@@ -1,18 +1,12 @@
 """The pictures of a record, drawn from its plain values: one for a wide window and one for a phone."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from ..backtesting import PolicyBacktest
-from ..bootstrap import Side
-from ..performance import Forecast
-from ..records import Advantage, Scale
 from .figures import (
     CANDIDATE,
     SAFE,
@@ -20,9 +14,10 @@ from .figures import (
     draw_comparison,
     draw_evaluation,
     draw_figure,
+    floats,
     legend_above,
 )
-from .log_words import Plain, axis_label, multiscale, units
+from .log_words import Plain, axis_label, units
 from .page import inline_svg
 from .scales import draw_scales
 
@@ -55,30 +50,21 @@ def picture(
 
 def estimates(data: Plain) -> str:
     """How returns are estimated; a stream has no model of them."""
-    return ESTIMATES[multiscale(data) and not data.get("streamed")]
+    return ESTIMATES[data["settings"]["doubly_robust"] and not data.get("streamed")]
 
 
 def comparison_picture(data: Plain) -> Picture:
     """Both policies: estimated returns, trends and forecasts."""
-    candidate, safe = data["candidate"], data["safe"]
     return picture(
         "Estimated returns, trends and forecasts of both policies",
         "Dots: what the candidate (orange) and the safe policy (blue) would have earned in single test "
         f"episodes, {estimates(data)}. Circles: means of consecutive episodes with their standard "
         "errors. Lines: fitted trends. Boxes at the right: forecasts with their intervals, drawn wide "
-        "enough to be seen. "
-        + (
-            "The gate opens only if the orange box lies wholly above the blue one."
-            if data.get("advantage") is None
-            else "The boxes may overlap: the gate tests the difference, which shared episodes tell more "
-            "precisely than either."
-        ),
+        f"enough to be seen. {data['settings']['rule']}",
         lambda axis, columns: draw_comparison(
             axis,
-            forecast_from(candidate),
-            forecast_from(safe),
-            candidate_past=candidate["past"],
-            safe_past=safe["past"],
+            data["candidate"],
+            data["safe"],
             time_label=axis_label(data),
             legend_columns=columns,
         ),
@@ -87,7 +73,7 @@ def comparison_picture(data: Plain) -> Picture:
 
 def evaluation_picture(data: Plain, forecast: Plain, stationary: Plain | None = None) -> Picture:
     """One policy: its estimated returns, trend and forecast, and what a still world would give."""
-    still = ", and what an estimate says that takes the world to stand still" if stationary else ""
+    still = ", and the forecast if the world stood still" if stationary else ""
     return picture(
         "Estimated returns, trend and forecast",
         f"Dots: what the policy would have earned in single episodes, {estimates(data)}. Circles: means of "
@@ -95,54 +81,43 @@ def evaluation_picture(data: Plain, forecast: Plain, stationary: Plain | None = 
         f"the forecast with its interval{still}.",
         lambda axis, columns: draw_evaluation(
             axis,
-            forecast_from(forecast),
-            None if stationary is None else forecast_from(stationary),
-            past=forecast["past"],
+            forecast,
+            stationary,
             time_label=axis_label(data),
             legend_columns=columns,
         ),
     )
 
 
-def scale_picture(data: Plain, advantage: Advantage) -> Picture:
+def scale_picture(data: Plain) -> Picture:
     """The advantage at each time scale, near the scales that must pass."""
-    count = len(advantage.scales)
-    ahead = sum(one.point > 0 for one in advantage.scales)
+    scales = data["advantage"]["scales"]
+    count, ahead = len(scales), int(np.sum(floats(one["point"] for one in scales) > 0))
     return picture(
         f"Forecast advantage of the candidate at {count} time scales, of which {ahead} are above zero",
         "The forecast advantage at each time scale. Thick bars: one standard error of noise; thin bars: "
         "with the bias. Diamond: the leading scale. Filled circles must pass, open ones must not "
         "contradict, grey ones are not asked. Right of the upright line the candidate is better. What "
         "lies far from the scales that must pass is cut off at the edge.",
-        lambda axis, columns: _draw_scales(axis, advantage, units(data), columns),
+        lambda axis, columns: _draw_scales(axis, data["advantage"], units(data), columns),
         height=1.8 + 0.3 * count,
     )
 
 
-def _draw_scales(axis: Axes, advantage: Advantage, units: str, columns: int) -> Axes:
+def _draw_scales(axis: Axes, advantage: Plain, units: str, columns: int) -> Axes:
     draw_scales(axis, advantage, units)
-    asked = [one for i, one in enumerate(advantage.scales) if one.needed or i == advantage.leading]
-    ends = [one.point + side * REACH * one.standard_error for one in asked for side in (-1, 1)]
-    finite = [end for end in (0.0, *ends) if np.isfinite(end)]
+    asked = [one for one in advantage["scales"] if one["role"] in ("leads", "must pass")]
+    points, errors = (floats(one[name] for one in asked) for name in ("point", "standard_error"))
+    finite = [
+        end
+        for end in (0.0, *(points - REACH * errors), *(points + REACH * errors))
+        if np.isfinite(end)
+    ]
     edge = 0.05 * (max(finite) - min(finite))
     if edge > 0:
         axis.set_xlim(min(finite) - edge, max(finite) + edge)
     legend_above(axis, ncols=4 if columns > 1 else 1, markerscale=1)
     return axis
-
-
-def advantage_from(data: Plain) -> Advantage | None:
-    """The paired test back from plain values; what is null was not finite."""
-    plain = data.get("advantage")
-    if plain is None:
-        return None
-
-    def known(values: Plain) -> dict[str, Any]:
-        return {name: _float(value) if value is None else value for name, value in values.items()}
-
-    return Advantage(
-        **{**known(plain), "scales": tuple(Scale(**known(one)) for one in plain["scales"])}
-    )
 
 
 def backtest_pictures(data: Plain) -> list[Picture]:
@@ -157,8 +132,6 @@ def backtest_pictures(data: Plain) -> list[Picture]:
 
 
 def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
-    past = data["backtest"]
-    policy = PolicyBacktest(**{field: _floats(values) for field, values in past[role].items()})
     return picture(
         f"Backtest of the {name}",
         f"The {name} at each past date: the forecast with its interval, and the mean return that was "
@@ -167,38 +140,10 @@ def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
         "An interval that dwarfs the others is cut off at the edge.",
         lambda axis, columns: draw_backtest(
             axis,
-            _floats(past["dates"]),
-            policy,
-            past["alpha"],
+            data["backtest"],
+            role,
             color,
             time_label=axis_label(data),
             legend_columns=columns,
         ),
     )
-
-
-def forecast_from(values: Plain) -> Forecast:
-    """The forecast back from plain values; what is null was not finite."""
-    numbers = {
-        name: _float(values[name])
-        for name in ("point", "lower", "upper", "standard_error", "effective_sample_size")
-    }
-    return Forecast(
-        **numbers,
-        alpha=values["alpha"],
-        side=Side.BOTH,
-        num_episodes=values["num_episodes"],
-        episode_numbers=_floats(values["points"]["episode"]),
-        returns=_floats(values["points"]["estimated_return"]),
-        forecast_times=_floats(values["forecast_episodes"] or [None]),
-        curve_times=_floats(values["curve"]["episode"]),
-        curve=_floats(values["curve"]["fitted"]),
-    )
-
-
-def _float(value: float | None) -> float:
-    return float("nan") if value is None else value
-
-
-def _floats(values: Sequence[float | None]) -> npt.NDArray[np.float64]:
-    return np.array([_float(value) for value in values], np.float64)

@@ -72,8 +72,3 @@ def units(data: Plain) -> str:
 def axis_label(data: Plain) -> str:
     """What the time axis shows."""
     return AXES[data["provenance"]["time_unit"]]
-
-
-def multiscale(data: Plain) -> bool:
-    """Whether Tidegate's own method made the record."""
-    return bool(data["settings"].get("preset") == "MULTISCALE")

@@ -1,16 +1,11 @@
 """Tables and progress bars in the terminal."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
-
-if TYPE_CHECKING:
-    from ..experiments.demo import Demo
 
 
 @contextmanager
@@ -35,21 +30,11 @@ def progress_bar(unit: str = "windows,") -> Iterator[Callable[[str, int, int], N
         yield update
 
 
-def demo_table(demo: "Demo", page: Path) -> None:
-    """The demonstration in three numbers per algorithm."""
-    world = {"recosys": "Recommender", "diabetes": "Diabetes"}[demo.domain]
-    table = Table(title=f"{world} at speed {demo.speed}, one run each, seed {demo.seed}")
-    table.add_column("algorithm")
-    table.add_column("improvement\nover safe", justify="right")
-    table.add_column("episodes under\nan unsafe policy", justify="right")
-    table.add_column("windows with\na candidate", justify="right")
-    for run in demo.runs:
-        table.add_row(
-            run.name,
-            f"{run.improvement_over_safe:+.3f}",
-            f"{100 * run.violation_rate:.1f} %",
-            f"{run.deployments} of {len(run.deployed)}",
-        )
-    console = Console()
-    console.print(table)
-    console.print(f"Learning curves, decisions and one decision in detail: {page}")
+def print_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """A titled table: names on the left, numbers on the right."""
+    table = Table(title=title)
+    for index, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if index else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)

@@ -1,4 +1,6 @@
-"""Tidegate's worlds as Gymnasium environments; importing this also registers them.
+"""Tidegate's worlds as Gymnasium environments. Importing this module registers them.
+
+`gymnasium.make("tidegate.simulators.gymnasium_envs:tidegate/RecoSys-v0")` does both at once.
 
 An episode is one decision. Its number says how far the world has drifted: `reset(seed=…)` goes back to
 `first_episode`, each plain `reset()` moves on by one, and `reset(options={"episode": n})` jumps.
@@ -25,13 +27,8 @@ from .diabetes.environment import (
     DiscreteDiabetes,
     DriftingPatient,
 )
-from .gymnasium_registration import missing_gymnasium, register_worlds
-from .recommender import NUM_ITEMS, Recommender
-
-try:
-    import gymnasium
-except ImportError as error:
-    raise missing_gymnasium() from error
+from .gymnasium_spaces import gymnasium
+from .recommender import Recommender
 
 NOTHING = np.int64(0)
 DAY_FACTS = ("glucose", "readings", "meals", "boluses")
@@ -84,8 +81,8 @@ class RecoSysEnv(OneDecisionEnv):
     """The paper's recommender: choose one of five items. `info` has the item's true mean reward."""
 
     def __init__(self, *, speed: int = 1, noise: float = 0.05, first_episode: int = 1) -> None:
-        super().__init__(gymnasium.spaces.Discrete(NUM_ITEMS), first_episode)
         self.world = Recommender.at_speed(speed, noise=noise)
+        super().__init__(gymnasium.spaces.Discrete(self.world.arms), first_episode)
 
     def _outcome(self, action: Any, episode: int) -> tuple[float, dict[str, Any]]:
         expected = float(_expected_rewards(self.world, np.array([float(episode)]))[0, action])
@@ -155,4 +152,5 @@ def _episode(number: Any, name: str) -> int:
     return int(number)
 
 
-register_worlds()
+gymnasium.register("tidegate/RecoSys-v0", entry_point=f"{__name__}:RecoSysEnv")
+gymnasium.register("tidegate/T1D-v0", entry_point=f"{__name__}:T1DEnv")

@@ -10,12 +10,15 @@ import numpy as np
 from ..arrays import Values
 from ..errors import PolicyError, SettingsError
 from ..policies import GaussianPolicy, ParametricPolicy, SoftmaxPolicy, TabularPolicy
-from .gymnasium_registration import missing_gymnasium
 
 try:
+    import gymnasium as gymnasium
     from gymnasium import Env, spaces
 except ImportError as error:
-    raise missing_gymnasium() from error
+    raise SettingsError(
+        "this part of Tidegate needs Gymnasium.",
+        remedy="Install it: pip install 'tidegate[gymnasium]'.",
+    ) from error
 
 
 # These take a state's index, or no state at all; every other policy takes features.

@@ -5,7 +5,6 @@ once per step for all of them, in one compiled call of one shape. What an episod
 on the key and on its row, not on how many copies there are.
 """
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -24,7 +23,7 @@ Drift: TypeAlias = Callable[[Any, int], Mapping[str, Any] | None]
 
 
 class GymnasiumWorld:
-    """Runs policies in copies of an environment and logs what they did, with its probability.
+    """Runs policies in copies of an environment and logs their actions with the probabilities.
 
     `drift(env, episode_number)` is called before each episode: it may change the environment, and what
     it returns goes to `reset` as options. An episode ends when the environment says so, or after
@@ -76,15 +75,15 @@ class GymnasiumWorld:
             )
         self._check_policy(policy)
         seed_key, action_key = jax.random.split(key)
-        tape = _Tape.blank(numbers, self.max_steps, self._state, self._actions)
+        log = _blank(numbers, self.max_steps, self._state, self._actions.blank)
         seeds = np.asarray(jax.random.bits(seed_key, (numbers.size,), np.uint32))
-        running = _Running(self._envs, self._drift, self._features, tape, seeds)
+        running = _Running(self._envs, self._drift, self._features, log, seeds)
         while running.any:
             actions, log_probs = _act(
                 policy, action_key, running.rows, running.steps, running.states
             )
             running.advance(np.asarray(actions), np.asarray(log_probs), self._actions)
-        return tape.log(self._actions.count)
+        return EpisodeLog(**log, num_actions=self._actions.count)
 
     def close(self) -> None:
         """Close all copies of the environment."""
@@ -120,40 +119,17 @@ class GymnasiumWorld:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Tape:
-    """The arrays of a log while they are being written."""
-
-    numbers: Values
-    states: Values
-    actions: Values
-    log_probs: Values
-    rewards: Values
-    mask: Values
-
-    @classmethod
-    def blank(cls, numbers: Values, max_steps: int, state: Values, actions: ActionCodec) -> "_Tape":
-        shape = (numbers.size, max_steps)
-        action = actions.blank
-        return cls(
-            numbers,
-            np.zeros((*shape, *state.shape), state.dtype),
-            np.zeros((*shape, *action.shape), action.dtype),
-            np.zeros(shape),
-            np.zeros(shape),
-            np.zeros(shape, bool),
-        )
-
-    def log(self, num_actions: int | None) -> EpisodeLog:
-        return EpisodeLog(
-            episode_numbers=self.numbers,
-            actions=self.actions,
-            behavior_log_probs=self.log_probs,
-            rewards=self.rewards,
-            mask=self.mask,
-            states=self.states,
-            num_actions=num_actions,
-        )
+def _blank(numbers: Values, max_steps: int, state: Values, action: Values) -> dict[str, Any]:
+    """The arrays of a log, by the names of its fields, before anything is written."""
+    shape = (numbers.size, max_steps)
+    return {
+        "episode_numbers": numbers,
+        "states": np.zeros((*shape, *state.shape), state.dtype),
+        "actions": np.zeros((*shape, *action.shape), action.dtype),
+        "behavior_log_probs": np.zeros(shape),
+        "rewards": np.zeros(shape),
+        "mask": np.zeros(shape, bool),
+    }
 
 
 class _Running:
@@ -164,15 +140,16 @@ class _Running:
         envs: list[Any],
         drift: Drift,
         features: Callable[[Any], Values],
-        tape: _Tape,
+        log: dict[str, Any],
         seeds: Values,
     ) -> None:
         self.envs, self.drift, self.features = envs, drift, features
-        self.tape, self.seeds = tape, seeds
+        self.log, self.seeds = log, seeds
         self.rows = np.full(len(envs), -1)
         self.steps = np.zeros(len(envs), np.int64)
-        self.states = np.zeros((len(envs), *tape.states.shape[2:]), tape.states.dtype)
-        self._waiting: Iterator[int] = iter(range(tape.numbers.size))
+        states = log["states"]
+        self.states = np.zeros((len(envs), *states.shape[2:]), states.dtype)
+        self._waiting: Iterator[int] = iter(range(len(states)))
         for slot in range(len(envs)):
             self._begin(slot)
 
@@ -181,20 +158,24 @@ class _Running:
         return bool(np.any(self.rows >= 0))
 
     def advance(self, actions: Values, log_probs: Values, codec: ActionCodec) -> None:
-        """One step of every running episode; where one ends, the next one that waits begins."""
-        tape = self.tape
+        """One step of every running episode; where one ends, the next in line begins."""
         for slot in np.flatnonzero(self.rows >= 0).tolist():
             row, step = self.rows[slot], self.steps[slot]
-            where = f"episode {tape.numbers[row]:g}, step {step}"
+            where = f"episode {self.log['episode_numbers'][row]:g}, step {step}"
             _check_drawn(log_probs[slot], self.states[slot], where)
             observation, reward, terminated, truncated, _ = self.envs[slot].step(
                 codec.to_env(actions[slot])
             )
-            tape.states[row, step], tape.actions[row, step] = self.states[slot], actions[slot]
-            tape.log_probs[row, step], tape.mask[row, step] = log_probs[slot], True
-            tape.rewards[row, step] = _finite_reward(reward, where)
+            for name, value in {
+                "states": self.states[slot],
+                "actions": actions[slot],
+                "behavior_log_probs": log_probs[slot],
+                "rewards": _finite_reward(reward, where),
+                "mask": True,
+            }.items():
+                self.log[name][row, step] = value
             self.steps[slot] = step + 1
-            if terminated or truncated or step + 1 == tape.mask.shape[1]:
+            if terminated or truncated or step + 1 == self.log["mask"].shape[1]:
                 self._begin(slot)
             else:
                 self.states[slot] = self.features(observation)
@@ -204,7 +185,7 @@ class _Running:
         self.rows[slot], self.steps[slot] = row, 0
         if row >= 0:
             env = self.envs[slot]
-            options = self.drift(env, int(self.tape.numbers[row]))
+            options = self.drift(env, int(self.log["episode_numbers"][row]))
             observation, _ = env.reset(seed=int(self.seeds[row]), options=_as_dict(options))
             self.states[slot] = self.features(observation)
 
@@ -251,6 +232,6 @@ def _finite_reward(reward: Any, where: str) -> float:
             f"the environment returned the reward {value}.",
             where=where,
             expected="a finite number",
-            remedy="Mend the environment, or bound its rewards in a wrapper.",
+            remedy="Fix the environment, or bound its rewards in a wrapper.",
         )
     return value

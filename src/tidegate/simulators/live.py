@@ -1,23 +1,22 @@
 """A live loop run inside a world, window after window."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Float, PRNGKeyArray
 
-from ..arrays import ArrayLike, in_double
+from ..arrays import ArrayLike, Floats, in_double, map_leaves
+from ..comparison import Verdict
 from ..drivers import INITIAL_CAPACITY, LiveLoop
 from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..loop import SpinSettings
 from ..policies import ParametricPolicy
-from ..records import Decision
+from ..record import Decision
 from ..returns import observed_returns
-from ..verdicts import Verdict
 
 
 class ActingWorld(Protocol):
@@ -33,12 +32,13 @@ class ActingWorld(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiveWindow:
-    """One window: which policy ran, what it earned, and what the test then said."""
+    """One window: which policy ran, what it earned, and what the test then said of a candidate."""
 
-    episode_numbers: npt.NDArray[np.float64]
+    episode_numbers: Floats
     policy: ParametricPolicy
     deployed: bool
-    returns: npt.NDArray[np.float64]
+    returns: Floats
+    candidate: ParametricPolicy
     decision: Decision
 
 
@@ -63,19 +63,38 @@ def run_live(
             raise SettingsError(f"{name} is {count}", expected="a count from 1 up")
     _, key = jax.random.split(jax.random.key(seed))
     loop = LiveLoop(settings, world.safe_policy, seed=seed, capacity=capacity)
-    numbers = np.arange(1.0, warmup + 1)
-    loop.observe(world.collect(loop.policy, numbers, jax.random.fold_in(key, 0)))
+    keys = (jax.random.fold_in(key, index) for index in range(num_windows + 1))
     history: list[LiveWindow] = []
-    for index in range(num_windows):
-        numbers = warmup + index * window + np.arange(1.0, window + 1)
-        policy, deployed = loop.policy, bool(history) and _deploys(history[-1])
-        log = world.collect(policy, numbers, jax.random.fold_in(key, index + 1))
-        returns = np.asarray(observed_returns(log, settings.forecast.discount))
-        history.append(LiveWindow(numbers, policy, deployed, returns, loop.step(log)))
+    for one in live_windows(loop, world.collect, keys, window=window, warmup=warmup):
+        history.append(one)
         if on_window is not None:
-            on_window(history[-1])
+            on_window(one)
     return history
 
 
-def _deploys(window: LiveWindow) -> bool:
-    return window.decision.verdict is Verdict.DEPLOY
+def live_windows(
+    loop: LiveLoop,
+    collect: Callable[[ParametricPolicy, Floats, PRNGKeyArray], EpisodeLog],
+    keys: Iterable[PRNGKeyArray],
+    *,
+    window: int,
+    warmup: int,
+) -> Iterator[LiveWindow]:
+    """The warm-up under the first key, then a window under each of the others, as they are done."""
+    warm_key, *keys = keys
+    loop.observe(collect(loop.policy, np.arange(1.0, warmup + 1), warm_key))
+    deployed = False
+    for index, key in enumerate(keys):
+        numbers = warmup + index * window + np.arange(1.0, window + 1)
+        policy = loop.policy
+        log = collect(policy, numbers, key)
+        returns = np.asarray(observed_returns(log, loop.settings.forecast.discount))
+        decision = loop.step(log)
+        yield LiveWindow(numbers, policy, deployed, returns, _candidate(loop), decision)
+        deployed = decision.verdict is Verdict.DEPLOY
+
+
+def _candidate(loop: LiveLoop) -> ParametricPolicy:
+    """What the last test was about."""
+    assert loop.state is not None
+    return map_leaves(np.asarray, loop.state.search.policy)

@@ -32,7 +32,6 @@ _HOMES = {
     "backtests": ("BacktestRecord", "backtest"),
     "plans": ("PlanRecord", "plan"),
     "verification": ("Outcome", "Verification", "verify"),
-    "storage": ("read_record", "write_record"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -67,8 +66,6 @@ if TYPE_CHECKING:
     from .provenance import Provenance as Provenance
     from .settings import PlainSettings as PlainSettings
     from .settings import SearchChoices as SearchChoices
-    from .storage import read_record as read_record
-    from .storage import write_record as write_record
     from .training import TrainingRecord as TrainingRecord
     from .training import read_training as read_training
     from .verification import Outcome as Outcome

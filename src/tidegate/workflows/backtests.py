@@ -5,11 +5,10 @@ from typing import Any
 
 from ..backtesting import Backtest
 from ..backtesting import backtest as backtest_log
-from ..findings import summarise
+from ..record import plain, sealed
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .storage import FORMAT, sealed
 from .training import Overlap
 from .trials import Training, origin_caveats, prepare
 
@@ -36,20 +35,7 @@ class BacktestRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate backtest --json` prints."""
-        return sealed(
-            {
-                "kind": "backtest",
-                "format": FORMAT,
-                "candidate": self.candidate,
-                "safe": self.safe,
-                "caveats": list(self.caveats),
-                "overlap": {"name": self.overlap.name, "sentence": self.overlap.value},
-                "backtest": self.backtest.summary(),
-                "settings": summarise(self.settings),
-                "seed": self.seed,
-                "provenance": self.provenance.to_dict(),
-            }
-        )
+        return sealed("backtest", {"caveats": list(self.caveats), **plain(self)})
 
 
 def backtest(
@@ -75,6 +61,7 @@ def backtest(
         *trial.policies,
         trial.held_out.log,
         trial.settings.forecast(),
+        training=None if trial.seen is None else trial.seen.log,
         dates=dates,
         every=every,
         seed=seed,

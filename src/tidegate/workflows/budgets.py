@@ -27,13 +27,14 @@ from ..budget import (
     SidakLevel,
     Spending,
     fresh,
+    require_count,
 )
+from ..comparison import Verdict
 from ..errors import SettingsError
-from ..findings import summarise
-from ..verdicts import Verdict
+from ..record import SEAL, plain, read_record, record_hash, sealed, write_record
 from .choices import BudgetRule
-from .storage import FORMAT, SEAL, read_record, record_hash, sealed, write_record
 
+FORMAT = 2  # of the ledger, which outlives the format of single records
 KIND = "budget"
 EXHAUSTED = (
     "the error budget has nothing for this test: it is spent, or its rule gives nothing so early. Start a "
@@ -58,10 +59,7 @@ class BudgetPlan:
     tests: int = 52
 
     def __post_init__(self) -> None:
-        if not isinstance(self.tests, int) or self.tests < 1:
-            raise SettingsError(
-                f"tests is {self.tests!r}", expected="a whole number of tests from 1 up"
-            )
+        require_count("tests", self.tests)
 
     def spending(self, alpha: float) -> Spending:
         """The rule as the library takes it."""
@@ -132,16 +130,9 @@ class Turn:
         record_hash: str,
     ) -> Entry:
         """The ledger's line on this test."""
-        return Entry(
-            number=self.number,
-            question=self.question,
-            data_hash=data_hash,
-            level=self.level,
-            p_value=p_value if p_value is not None and math.isfinite(p_value) else None,
-            verdict=verdict,
-            last_episode=last_episode,
-            record_hash=record_hash,
-        )
+        known = p_value if p_value is not None and math.isfinite(p_value) else None
+        asked = (self.number, self.question, data_hash, self.level)
+        return Entry(*asked, known, verdict, last_episode, record_hash)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +187,7 @@ class Ledger:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the file."""
-        return sealed({"kind": KIND, "format": FORMAT, **summarise(self)})
+        return sealed(KIND, plain(self), FORMAT)
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
@@ -210,7 +201,9 @@ class Ledger:
         ledger = cls(plain["alpha"], plan, entries)
         for number, entry in enumerate(entries, 1):
             if entry.number != number or not math.isclose(entry.level, _level(ledger, number)):
-                raise SettingsError(f"entry {number} has not the number or the level of its turn.")
+                raise SettingsError(
+                    f"entry {number} does not have the number or the level of its turn."
+                )
         return ledger
 
 
@@ -283,16 +276,10 @@ def question_hash(
 
     `test_data_hash` is that of the episodes that may be tested, with the policies' recorded
     probabilities; `settings` hold whatever else moves the answer. The seed belongs to it, so that
-    nobody can ask again until the draws are kind.
+    nobody can ask again until the draws happen to be favourable.
     """
-    return record_hash(
-        {
-            "test_data_hash": test_data_hash,
-            "policy_hashes": dict(policy_hashes),
-            "settings": dict(settings),
-            "seed": seed,
-        }
-    )
+    hashes = {"test_data_hash": test_data_hash, "policy_hashes": dict(policy_hashes)}
+    return record_hash({**hashes, "settings": dict(settings), "seed": seed})
 
 
 def next_test(ledger: Ledger, question: str) -> Turn:
@@ -306,15 +293,9 @@ def next_test(ledger: Ledger, question: str) -> Turn:
 
 def granted(ledger: Ledger, turn: Turn) -> Grant:
     """The turn as a decision record holds it."""
-    return Grant(
-        number=turn.number,
-        level=turn.level,
-        question=turn.question,
-        alpha=ledger.alpha,
-        rule=ledger.plan.rule,
-        tests=ledger.plan.tests,
-        after=turn.after if ledger.plan.fresh_only else None,
-    )
+    plan = ledger.plan
+    after = turn.after if plan.fresh_only else None
+    return Grant(turn.number, turn.level, turn.question, ledger.alpha, plan.rule, plan.tests, after)
 
 
 def episodes_for(grant: Grant, episodes: Part) -> Part:

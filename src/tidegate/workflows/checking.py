@@ -4,13 +4,11 @@ import dataclasses
 from typing import Any
 
 from ..diagnostics import LogCheck, check_log
-from ..findings import summarise
-from ..performance import Forecast, forecast_performance
+from ..forecast import Forecast, forecast_performance
+from ..record import plain, sealed
 from .opening import Log, Stage, open_log, silent
-from .pictures import forecast_values
 from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .storage import FORMAT, sealed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -29,19 +27,7 @@ class CheckRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate check --json` prints."""
-        return sealed(
-            {
-                "kind": "check",
-                "format": FORMAT,
-                "level": self.check.level.name,
-                "policy": self.policy,
-                "check": self.check.summary(),
-                "forecast": forecast_values(self.forecast),
-                "settings": summarise(self.settings),
-                "seed": self.seed,
-                "provenance": self.provenance.to_dict(),
-            }
-        )
+        return sealed("check", {"level": self.check.level.name, **plain(self)})
 
 
 def check(

@@ -8,18 +8,17 @@ import numpy as np
 
 from ..diagnostics import check_log, mean_ratio_finding
 from ..errors import SettingsError
-from ..findings import Finding, summarise
+from ..findings import Finding
+from ..forecast import Forecast, forecast_performance, forecast_returns
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
-from ..performance import Forecast, forecast_performance, forecast_returns
+from ..record import plain, sealed
 from .choices import Preset
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
-from .pictures import forecast_values
 from .provenance import Provenance, all_versions, plain_columns, provenance
 from .settings import PlainSettings
-from .storage import FORMAT, sealed
 
 STREAM_BYTES = 200_000_000
 UNMODELLED = (
@@ -32,7 +31,7 @@ UNMODELLED = (
 class Evaluation:
     """What a policy would have earned, and what it is expected to earn next.
 
-    `stationary` is the forecast in the belief that nothing changes. A streamed log gets fewer findings.
+    `stationary` is the forecast that assumes nothing changes. A streamed log gets fewer findings.
     """
 
     policy: str
@@ -54,21 +53,7 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate evaluate --json` prints."""
-        return sealed(
-            {
-                "kind": "evaluate",
-                "format": FORMAT,
-                "policy": self.policy,
-                "caveats": list(self.caveats),
-                "forecast": forecast_values(self.forecast),
-                "stationary": forecast_values(self.stationary),
-                "findings": summarise(self.findings),
-                "settings": summarise(self.settings),
-                "seed": self.seed,
-                "streamed": self.streamed,
-                "provenance": self.provenance.to_dict(),
-            }
-        )
+        return sealed("evaluate", {"caveats": list(self.caveats), **plain(self)})
 
 
 def evaluate(

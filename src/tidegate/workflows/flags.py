@@ -19,105 +19,86 @@ if TYPE_CHECKING:
     from .opening import LogFile
     from .settings import PlainSettings, SearchChoices
 
-COLUMNS, FORECAST, OUTPUT = "Columns of the log", "Forecast", "Output"
-GUARDRAILS, BUDGET = "Guardrails", "Error budget"
 SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
 F = TypeVar("F", bound=Callable[..., Any])
 
 Text = str | None
 
 
-def _column(flag: str, help: str) -> Any:
-    return typer.Option(f"--{flag}", help=help, rich_help_panel=COLUMNS, metavar="NAME")
+def _panel(name: str | None) -> Callable[..., Any]:
+    """A maker of options that the help shows together under this name."""
+
+    def option(flag: str, help: str, metavar: str | None = None) -> Any:
+        return typer.Option(f"--{flag}", help=help, metavar=metavar, rich_help_panel=name)
+
+    return option
 
 
-def _forecast(flag: str, help: str) -> Any:
-    return typer.Option(f"--{flag}", help=help, rich_help_panel=FORECAST)
+_column, _forecast = _panel("Columns of the log"), _panel("Forecast")
+_guarding, _budget, _output = _panel("Guardrails"), _panel("Error budget"), _panel("Output")
+_search = _panel(None)
+LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
 
 
 @dataclasses.dataclass(frozen=True)
 class LogFlags:
     """The log and its columns; '' as a name says that there is no such column."""
 
-    log: Annotated[
-        str,
-        typer.Argument(
-            metavar="LOG", help="Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
-        ),
-    ]
+    log: Annotated[str, typer.Argument(metavar="LOG", help=LOG)]
     columns: Annotated[
         Path | None,
-        typer.Option(
-            "--columns",
-            help="TOML file with the names of the columns.",
-            rich_help_panel=COLUMNS,
-            metavar="FILE.toml",
-        ),
+        _column("columns", "TOML file with the names of the columns.", "FILE.toml"),
     ] = None
     episode: Annotated[
-        Text, _column("episode", "Number of the episode; '' if each row is one.")
+        Text, _column("episode", "Number of the episode; '' if each row is one.", "NAME")
     ] = None
-    step: Annotated[Text, _column("step", "Step within the episode; one-step logs need none.")] = (
+    step: Annotated[
+        Text, _column("step", "Step within the episode; one-step logs need none.", "NAME")
+    ] = None
+    action: Annotated[
+        Text, _column("action", "Action; several, as in a,b, if continuous.", "NAME")
+    ] = None
+    behavior_prob: Annotated[
+        Text,
+        _column("behavior-prob", "Probability with which the logged action was drawn.", "NAME"),
+    ] = None
+    reward: Annotated[Text, _column("reward", "Reward of the step.", "NAME")] = None
+    features: Annotated[
+        Text, _column("features", "Features of the state, as in age,load.", "NAME")
+    ] = None
+    state: Annotated[Text, _column("state", "One column of integer states, instead.", "NAME")] = (
         None
     )
-    action: Annotated[Text, _column("action", "Action; several, as in a,b, if continuous.")] = None
-    behavior_prob: Annotated[
-        Text, _column("behavior-prob", "Probability with which the logged action was drawn.")
+    time: Annotated[
+        Text, _column("time", "Time of the step, if not the episode's number.", "NAME")
     ] = None
-    reward: Annotated[Text, _column("reward", "Reward of the step.")] = None
-    features: Annotated[Text, _column("features", "Features of the state, as in age,load.")] = None
-    state: Annotated[Text, _column("state", "One column of integer states, instead.")] = None
-    time: Annotated[Text, _column("time", "Time of the step, if not the episode's number.")] = None
     time_unit: Annotated[
         Text,
-        typer.Option(
-            "--time-unit",
-            help="What the time axis and the lookahead count: episode, hour, day or number.",
-            rich_help_panel=COLUMNS,
+        _column(
+            "time-unit",
+            "What the time axis and the lookahead count: episode, hour, day or number.",
         ),
     ] = None
     actions: Annotated[
-        Text,
-        typer.Option(
-            "--actions",
-            help="All actions by name, in the order of a policy's outputs.",
-            rich_help_panel=COLUMNS,
-        ),
+        Text, _column("actions", "All actions by name, in the order of a policy's outputs.")
     ] = None
-    num_actions: Annotated[
-        int | None,
-        typer.Option("--num-actions", help="How many actions there are.", rich_help_panel=COLUMNS),
-    ] = None
-    log_probs: Annotated[
-        bool,
-        typer.Option(
-            "--log-probs",
-            help="Probability columns hold logarithms.",
-            rich_help_panel=COLUMNS,
-        ),
-    ] = False
+    num_actions: Annotated[int | None, _column("num-actions", "How many actions there are.")] = None
+    log_probs: Annotated[bool, _column("log-probs", "Probability columns hold logarithms.")] = False
     densities: Annotated[
         bool,
-        typer.Option(
-            "--densities",
-            help="They hold densities of continuous actions (with --log-probs: log-densities).",
-            rich_help_panel=COLUMNS,
+        _column(
+            "densities",
+            "They hold densities of continuous actions (with --log-probs: log-densities).",
         ),
     ] = False
     format: Annotated[
-        Text,
-        typer.Option(
-            "--format",
-            help="parquet, csv or jsonl, where the name does not tell.",
-            rich_help_panel=COLUMNS,
-        ),
+        Text, _column("format", "parquet, csv or jsonl, where the name does not tell.")
     ] = None
     estimate_propensities: Annotated[
         bool,
-        typer.Option(
-            "--estimate-propensities",
-            help="Fit the missing probabilities; no verdict is guaranteed then.",
-            rich_help_panel=COLUMNS,
+        _column(
+            "estimate-propensities",
+            "Fit the missing probabilities; no verdict is guaranteed then.",
         ),
     ] = False
 
@@ -181,17 +162,16 @@ class SearchFlags:
     """How to search."""
 
     policy_class: Annotated[
-        PolicyClass, typer.Option("--policy-class", help="Among which policies to search.")
+        PolicyClass, _search("policy-class", "Among which policies to search.")
     ] = PolicyClass.AUTO
-    hidden: Annotated[int, typer.Option("--hidden", help="Width of an MLP's hidden layer.")] = 16
-    steps: Annotated[int, typer.Option("--steps", help="Gradient steps.")] = 300
-    learning_rate: Annotated[float, typer.Option("--learning-rate", help="Step size.")] = 0.02
+    hidden: Annotated[int, _search("hidden", "Width of an MLP's hidden layer.")] = 16
+    steps: Annotated[int, _search("steps", "Gradient steps.")] = 300
+    learning_rate: Annotated[float, _search("learning-rate", "Step size.")] = 0.02
     entropy: Annotated[
-        float,
-        typer.Option("--entropy", help="Bonus for randomness, in standard deviations of a return."),
+        float, _search("entropy", "Bonus for randomness, in standard deviations of a return.")
     ] = 0.1
     train_fraction: Annotated[
-        float, typer.Option("--train-fraction", help="Share of the episodes to search on.")
+        float, _search("train-fraction", "Share of the episodes to search on.")
     ] = 0.5
 
     def choices(self) -> "SearchChoices":
@@ -207,21 +187,15 @@ class GuardrailFlags:
 
     guardrail: Annotated[
         list[str] | None,
-        typer.Option(
-            "--guardrail",
-            help="An outcome column that must not rise by more than the margin, per episode; with "
+        _guarding(
+            "guardrail",
+            "An outcome column that must not rise by more than the margin, per episode; with "
             ":higher, must not fall. May be given several times.",
-            rich_help_panel=GUARDRAILS,
-            metavar="NAME:MARGIN[:higher]",
+            "NAME:MARGIN[:higher]",
         ),
     ] = None
     multiplicity: Annotated[
-        Multiplicity,
-        typer.Option(
-            "--multiplicity",
-            help="How the reward and the guardrails share α.",
-            rich_help_panel=GUARDRAILS,
-        ),
+        Multiplicity, _guarding("multiplicity", "How the reward and the guardrails share α.")
     ] = Multiplicity.HOLM
 
     def guardrails(self) -> tuple["Guardrail", ...]:
@@ -229,10 +203,6 @@ class GuardrailFlags:
         from ..guardrails import parse_guardrail
 
         return tuple(parse_guardrail(one) for one in self.guardrail or ())
-
-
-def _budget(flag: str, help: str, **more: Any) -> Any:
-    return typer.Option(f"--{flag}", help=help, rich_help_panel=BUDGET, **more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,14 +214,14 @@ class BudgetFlags:
         _budget(
             "budget",
             "Share α among many gates: a ledger of them, begun by the first one.",
-            metavar="FILE.json",
+            "FILE.json",
         ),
     ] = None
     budget_rule: Annotated[
         BudgetRule | None, _budget("budget-rule", "How α is shared out; default harmonic.")
     ] = None
     budget_tests: Annotated[
-        int | None, _budget("budget-tests", "For how many gates; default 52.", metavar="N")
+        int | None, _budget("budget-tests", "For how many gates; default 52.", "N")
     ] = None
 
     def ledger(self) -> "Budget | None":
@@ -272,17 +242,9 @@ class BudgetFlags:
 class OutputFlags:
     """Where the answer goes."""
 
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the record as JSON.", rich_help_panel=OUTPUT)
-    ] = False
+    as_json: Annotated[bool, _output("json", "Print the record as JSON.")] = False
     report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report",
-            help="Write one self-contained HTML page.",
-            rich_help_panel=OUTPUT,
-            metavar="OUT.html",
-        ),
+        Path | None, _output("report", "Write one self-contained HTML page.", "OUT.html")
     ] = None
 
 

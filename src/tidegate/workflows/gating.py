@@ -1,25 +1,25 @@
 """DEPLOY or KEEP, as a record that can be defended and replayed."""
 
 import dataclasses
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..backtesting import Backtest, backtest
+from ..comparison import Verdict
 from ..diagnostics import LogCheck, check_log
-from ..findings import Finding, summarise
+from ..findings import Finding
 from ..goodness import TESTS
 from ..guardrails import GuardedDecision, Guardrail, guarded_test
 from ..multiplicity import Multiplicity
-from ..records import Decision
-from ..verdicts import Verdict
+from ..record import SEAL, Decision, plain, sealed
+from ..safety import with_training
 from .budgets import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger
 from .guarding import guardrail_values, with_outcomes
 from .opening import Log, Stage, silent
-from .pictures import forecast_values
 from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .spending import allowed, last_episode, question, require_level
-from .storage import FORMAT, SEAL, sealed
+from .spending import allowed, last_episode, question, require_p_value
 from .training import Overlap, TrainingRecord
 from .trials import Training, Trial, origin_caveats, prepare
 
@@ -87,42 +87,27 @@ class GateRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate gate --json` prints."""
-        return sealed({"kind": "gate", "format": FORMAT, **self.content()})
+        return sealed("gate", self.content)
 
+    @functools.cached_property
     def content(self) -> dict[str, Any]:
-        """The values of the record without its kind and its seal."""
-        decision = self.decision
+        """The values of the record without its kind and its seal, made once."""
+        decided = {k: v for k, v in self.decision.to_dict().items() if k != "versions"}
+        rest = {
+            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "guarded"
+        }
         return {
+            **decided,
+            **plain(rest),
             "verdict": self.verdict.name,
-            "reason": decision.reason.name,
             "sentence": self.guarded.sentence,
             "headline": self.headline,
             "guaranteed": not self.caveats,
-            "caveats": list(self.caveats),
-            "candidate": self._policy(self.candidate, "candidate"),
-            "safe": self._policy(self.safe, "safe"),
-            "advantage": summarise(decision.advantage),
+            "candidate": {"policy": self.candidate, **decided["candidate"]},
+            "safe": {"policy": self.safe, **decided["safe"]},
             "guardrails": guardrail_values(self.guarded),
-            "budget": summarise(self.budget),
             "goodness_of_fit": {"passed": not self.failed_tests, "failed": list(self.failed_tests)},
-            "checks": {name: check.summary() for name, check in self.checks.items()},
-            "overlap": {"name": self.overlap.name, "sentence": self.overlap.value},
-            "training": None if self.training is None else self.training.to_dict(),
-            "backtest": None if self.backtest is None else self.backtest.summary(),
-            "dates": self.dates,
-            "test_data_hash": decision.data_hash,
-            "training_data_hash": decision.training_hash,
-            "settings": {**summarise(self.settings), "forecast": decision.settings},
-            "seed": self.seed,
-            "provenance": self.provenance.to_dict(),
-        }
-
-    def _policy(self, spec: str, role: str) -> dict[str, Any]:
-        forecast = getattr(self.decision, role)
-        return {
-            "policy": spec,
-            "policy_hash": self.decision.policy_hashes[role],
-            **forecast_values(forecast),
+            "settings": {**plain(self.settings), "forecast": decided["settings"]},
         }
 
 
@@ -151,7 +136,7 @@ def gate(
     returns; so many gates together have α. A `Grant` is what a record says was granted: for a replay.
     """
     if budget is not None:
-        require_level(settings)
+        require_p_value(settings)
     wanted = with_outcomes(log, guardrails)
     trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
     if budget is None:
@@ -186,26 +171,33 @@ def decide(
     """The tests, and the checks of their episodes."""
     trial = allowed(trial, grant)
     forecasting, seed, held_out = trial.settings.forecast(), trial.seed, trial.held_out
+    # Split once: the tests, the findings and the backtest look at the same episodes.
+    seen, held_out = with_training(forecasting, trial.seen, held_out, seed)
+    training = None if seen is None else seen.log
     stage("testing the candidate")
     guarded = guarded_test(
         *trial.policies,
         held_out,
         forecasting,
         guardrails,
-        training=trial.seen,
+        training=seen,
         multiplicity=multiplicity,
         level=None if grant is None else grant.level,
         seed=seed,
     )
     stage("checking the test episodes")
     checks = {
-        role: check_log(held_out.log, forecasting, policy, span=held_out.span, seed=seed)
+        role: check_log(
+            held_out.log, forecasting, policy, training=training, span=held_out.span, seed=seed
+        )
         for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
     }
     past = None
     if dates:
         stage("using the gate at past dates")
-        past = backtest(*trial.policies, held_out.log, forecasting, dates=dates, seed=seed)
+        past = backtest(
+            *trial.policies, held_out.log, forecasting, training=training, dates=dates, seed=seed
+        )
     origin = provenance(trial.opened)
     return GateRecord(
         guarded=guarded,

@@ -8,9 +8,9 @@ from typing import Any
 from rich.table import Table
 
 from ..errors import SettingsError
-from ..findings import summarise
 from ..guardrails import GuardedDecision, Guardrail, GuardrailDecision
 from ..multiplicity import Multiplicity
+from ..record import plain
 from .opening import Log, OpenLog, log_file
 
 
@@ -28,7 +28,7 @@ def guardrail_values(guarded: GuardedDecision) -> dict[str, Any] | None:
     """All tests of the outcomes in plain JSON values; None if there is no guardrail."""
     if not guarded.guardrails:
         return None
-    values: dict[str, Any] = summarise(
+    values: dict[str, Any] = plain(
         {
             "multiplicity": guarded.multiplicity,
             "sentence": guarded.multiplicity.sentence,
@@ -48,7 +48,7 @@ def guardrail_values(guarded: GuardedDecision) -> dict[str, Any] | None:
 def _outcome(one: GuardrailDecision) -> dict[str, Any]:
     """Numbers in the outcome's own direction; `bound` is the worst change that is left possible.
 
-    `candidate` and `safe` are forecast apart, so `change` need not be exactly their difference.
+    `candidate` and `safe` are forecast separately, so `change` need not be exactly their difference.
     """
     rail, decision = one.guardrail, one.decision
     return {

@@ -9,23 +9,20 @@ from typing import Any
 import numpy as np
 
 from ..arrays import in_double
-from ..candidate import Objective, SearchSettings, search_candidate
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
-from ..findings import summarise
-from ..goodness import BehaviorPolicy
 from ..guardrails import Guardrail
 from ..multiplicity import Multiplicity
-from ..policies import ParametricPolicy, Policy, RecordedPolicy, save_policy
-from ..records import describe_settings
+from ..policies import LoggedPolicy, ParametricPolicy, Policy, save_policy
+from ..record import describe_settings, plain, sealed, write_record
 from ..returns import observed_returns
+from ..search import Objective, SearchSettings, search_candidate
 from .choices import Preset
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
 from .settings import PlainSettings, SearchChoices
 from .starts import feature_scaling, resolve_class, start_policy
-from .storage import FORMAT, sealed, write_record
 from .training import Overlap, TrainingRecord, episodes_hash, training_path
 from .trials import Trial
 
@@ -50,15 +47,9 @@ class Improvement:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate improve --json` prints."""
-        return sealed(
-            {
-                "kind": "improve",
-                "format": FORMAT,
-                **self.gate.content(),
-                "policy_class": type(self.policy).__name__,
-                "search": {**summarise(self.search), "settings": self.search_settings},
-            }
-        )
+        search = {**plain(self.search), "settings": self.search_settings}
+        found = {"policy_class": type(self.policy).__name__, "search": search}
+        return sealed("improve", {**self.gate.content, **found})
 
 
 def improve(
@@ -82,9 +73,7 @@ def improve(
     opened = open_log(with_outcomes(log, guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
     chosen = (settings or PlainSettings()).over(opened.log.span)
-    training, held_out = in_double(split_log)(
-        opened.log, train_fraction=search.train_fraction, seed=seed
-    )
+    training, held_out = split_log(opened.log, train_fraction=search.train_fraction, seed=seed)
     stage("searching a candidate")
     candidate, details = _search(training, safe_policy, chosen, search, seed)
     record = _training_record(opened, training.log, search, candidate, seed)
@@ -136,7 +125,7 @@ def _search(
         draws=max(SEARCH_DRAWS, math.ceil(1 / settings.alpha)),
     )
     # A safe policy that reads features would misread scaled ones.
-    rival = safe if scaling is None or isinstance(safe, BehaviorPolicy | RecordedPolicy) else None
+    rival = safe if scaling is None or isinstance(safe, LoggedPolicy) else None
     found = search_candidate(start, seen, settings.forecast(), details, against=rival, seed=seed)
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 

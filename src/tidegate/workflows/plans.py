@@ -3,13 +3,12 @@
 import dataclasses
 from typing import Any
 
-from ..findings import summarise
 from ..planning import Plan
 from ..planning import plan as plan_log
+from ..record import plain, sealed
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .storage import FORMAT, sealed
 from .training import Overlap
 from .trials import Training, origin_caveats, prepare
 
@@ -45,21 +44,8 @@ class PlanRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate plan --json` prints."""
-        return sealed(
-            {
-                "kind": "plan",
-                "format": FORMAT,
-                "candidate": self.candidate,
-                "safe": self.safe,
-                "caveats": list(self.caveats),
-                "plan": self.plan.summary(),
-                "lacking_actions": list(self.lacking_actions),
-                "overlap": {"name": self.overlap.name, "sentence": self.overlap.value},
-                "settings": summarise(self.settings),
-                "seed": self.seed,
-                "provenance": self.provenance.to_dict(),
-            }
-        )
+        derived = {"caveats": list(self.caveats), "lacking_actions": list(self.lacking_actions)}
+        return sealed("plan", {**derived, **plain(self)})
 
 
 def plan(
@@ -79,7 +65,7 @@ def plan(
         *trial.policies,
         trial.held_out.log,
         trial.settings.forecast(),
-        training=trial.seen,
+        training=None if trial.seen is None else trial.seen.log,
         span=trial.held_out.span,
         seed=seed,
     )

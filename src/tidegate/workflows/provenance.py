@@ -8,9 +8,8 @@ import jax
 import numpy as np
 import polars as pl
 
-from ..findings import summarise
 from ..logs import Columns, Propensities, override_columns
-from ..records import versions
+from ..record import plain, versions
 from .opening import OpenLog
 
 
@@ -36,11 +35,6 @@ class Provenance:
     notes: tuple[str, ...]
     versions: dict[str, str]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        fields: dict[str, Any] = summarise(self)
-        return fields
-
 
 def provenance(opened: OpenLog) -> Provenance:
     """What an open log is."""
@@ -60,7 +54,7 @@ def provenance(opened: OpenLog) -> Provenance:
         estimated=loaded.propensities is Propensities.ESTIMATED,
         calibration=None
         if calibration is None
-        else {**summarise(calibration), "error": calibration.error, "text": str(calibration)},
+        else {**plain(calibration), "error": calibration.error, "text": str(calibration)},
         notes=loaded.notes,
         versions=all_versions(),
     )
@@ -73,7 +67,7 @@ def all_versions() -> dict[str, str]:
 
 def plain_columns(columns: Columns) -> dict[str, Any]:
     """The mapping in plain values; a part without a column is an empty string, as in a TOML file."""
-    fields: dict[str, Any] = summarise(columns)
+    fields: dict[str, Any] = plain(columns)
     return {name: "" if value is None else value for name, value in fields.items()}
 
 

@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from ..basis import Basis, ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis
+from ..comparison import ComparisonTest, TwoBounds
 from ..errors import SettingsError
-from ..performance import ForecastSettings
+from ..forecast import ForecastSettings
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 
@@ -20,6 +21,8 @@ class PlainSettings:
 
     Basis, order and period belong to the paper's preset (by default three cosines).
     """
+
+    derived: ClassVar = ("trend", "rule", "doubly_robust")
 
     preset: Preset = Preset.MULTISCALE
     lookahead: int | None = None
@@ -59,10 +62,34 @@ class PlainSettings:
         return cls(**{**given, "preset": Preset[given["preset"]], "basis": basis})
 
     def stationary(self) -> "PlainSettings":
-        """The same in the belief that nothing changes."""
+        """The same settings, assuming that nothing changes."""
         return dataclasses.replace(
             self, preset=Preset.PAPER, basis=BasisKind.CONSTANT, order=None, period=None
         )
+
+    @property
+    def test(self) -> ComparisonTest:
+        """How two policies are compared, whatever the lookahead."""
+        return self._at_any_lookahead.test
+
+    @property
+    def doubly_robust(self) -> bool:
+        """Whether a model of the rewards takes noise out of the estimated returns."""
+        return self._at_any_lookahead.value_model is not None
+
+    @property
+    def _at_any_lookahead(self) -> ForecastSettings:
+        return dataclasses.replace(self, lookahead=self.lookahead or 1).forecast()
+
+    @property
+    def trend(self) -> str:
+        """What the bounds assume of the trend."""
+        return self.test.trend_words
+
+    @property
+    def rule(self) -> str:
+        """When the gate opens, in a sentence."""
+        return self.test.rule
 
     def forecast(self) -> ForecastSettings:
         """The settings as the library takes them."""
@@ -78,7 +105,7 @@ class PlainSettings:
         if self.preset is Preset.MULTISCALE:
             return multiscale_forecast(shared)
         basis = _BASES[BasisKind(self.basis or BasisKind.COSINE)](self)
-        return dataclasses.replace(shared, basis=basis)
+        return dataclasses.replace(shared, test=TwoBounds(basis))
 
 
 def _fourier(settings: PlainSettings) -> Basis:

@@ -3,24 +3,22 @@
 import dataclasses
 from collections.abc import Sequence
 
+from ..comparison import MIN_EPISODES
 from ..errors import SettingsError
-from ..findings import summarise
 from ..guardrails import Guardrail
 from ..multiplicity import Multiplicity
-from ..records import describe_settings
-from ..verdicts import MIN_EPISODES
+from ..record import describe_settings, plain
 from .budgets import Grant, episodes_for, question_hash
-from .choices import Preset
 from .settings import PlainSettings
 from .trials import Trial
 
 
-def require_level(settings: PlainSettings | None) -> None:
+def require_p_value(settings: PlainSettings | None) -> None:
     """A budget grants a level, and the paper's test has none."""
-    if settings is not None and settings.preset is Preset.PAPER:
+    if settings is not None and not settings.test.has_p_value:
         raise SettingsError(
-            "the preset 'paper' cannot draw on an error budget: its test of two bounds has no level of "
-            "its own.",
+            f"the preset '{settings.preset}' cannot draw on an error budget: its test has no p-value "
+            "that could be held to a level.",
             expected="the preset 'multiscale'",
             remedy="Leave out --budget or --preset paper.",
         )
@@ -34,11 +32,11 @@ def question(trial: Trial, guardrails: Sequence[Guardrail], multiplicity: Multip
         held_out.log.digest(),
         {"candidate": candidate.digest(), "safe": safe.digest()},
         {
-            "settings": summarise(trial.settings),
+            "settings": plain(vars(trial.settings)),
             "forecast": describe_settings(trial.settings.forecast()),
-            "span": summarise(held_out.span),
+            "span": plain(held_out.span),
             "training": None if seen is None else seen.log.digest(),
-            "guardrails": summarise(list(guardrails)),
+            "guardrails": plain(list(guardrails)),
             "multiplicity": multiplicity.name if guardrails else None,
         },
         trial.seed,
@@ -60,5 +58,5 @@ def allowed(trial: Trial, grant: Grant | None) -> Trial:
 
 
 def last_episode(trial: Trial) -> float:
-    """The last episode that this test has used, be it for training."""
+    """The last episode that this test has used, for training or for testing."""
     return (trial.held_out.span or trial.held_out.log.span)[1]

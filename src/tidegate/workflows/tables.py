@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from ..findings import Finding, Level
-from ..performance import Forecast
-from ..records import Advantage
+from ..forecast import Forecast
+from ..record import Advantage, past_bins
 from .backtests import BacktestRecord
 from .checking import CheckRecord
 from .evaluation import Evaluation
 from .gating import GateRecord
 from .guarding import guardrail_table
 from .improvement import Improvement
-from .pictures import past_bins
 from .plans import PlanRecord
 from .provenance import Provenance
 from .verification import Verification
@@ -90,7 +89,7 @@ def _forecasts(
 
 
 def _scales(console: Console, advantage: Advantage, unit: str) -> None:
-    """What every time scale says of candidate − safe; what was not finite is told as unknown."""
+    """What every time scale says of candidate − safe; what was not finite is shown as unknown."""
     table = Table(
         title="Forecast advantage of the candidate at every time scale", caption=_all(advantage)
     )
@@ -98,18 +97,20 @@ def _scales(console: Console, advantage: Advantage, unit: str) -> None:
     for name in (f"last …\n{_units(unit)}", *names):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("the gate\nasks")
-    for index, one in enumerate(advantage.scales):
-        role = advantage.role(index)
-        style = {"leads": "bold", "must pass": ""}.get(role, "dim")
-        numbers = (one.point, one.standard_error, one.bias, one.p_value)
-        cells = [f"{number:.3g}" if math.isfinite(number) else "unknown" for number in numbers]
-        table.add_row(f"{one.span:.4g}", f"{one.episodes:,}", *cells, role, style=style)
+    for one in advantage.scales:
+        style = {"leads": "bold", "must pass": ""}.get(one.role, "dim")
+        cells = [_digits(n) for n in (one.point, one.standard_error, one.bias, one.p_value)]
+        table.add_row(f"{one.span:.4g}", f"{one.episodes:,}", *cells, one.role, style=style)
     console.print(table)
+
+
+def _digits(number: float | None) -> str:
+    return "unknown" if number is None or not math.isfinite(number) else f"{number:.3g}"
 
 
 def _all(advantage: Advantage) -> str:
     """What the scales say together."""
-    if not math.isfinite(advantage.p_value):
+    if advantage.p_value is None or not math.isfinite(advantage.p_value):
         return "Together they say nothing."
     asked = f"p = {advantage.p_value:.2g}, which must be at most {advantage.level:.3g}"
     if not math.isfinite(advantage.lower):
@@ -147,7 +148,7 @@ def _check(console: Console, record: CheckRecord) -> None:
     _findings(console, record.check.findings, f"Is this log fit for {what}?")
     count = len(record.check.warnings)
     some = "1 warning." if count == 1 else f"{count} warnings."
-    _say(console, some if count else "Nothing speaks against using this log.")
+    _say(console, some if count else "This log can be used: no check found a problem.")
     if record.policy == "behavior":
         _say(console, "Name a policy (--policy) to check overlap and support for it.")
 
@@ -170,11 +171,11 @@ def _gate(console: Console, record: GateRecord) -> None:
         f"candidate {record.candidate}": decision.candidate,
         f"safe {record.safe}": decision.safe,
     }
-    paired, unit = decision.advantage, record.provenance.time_unit
-    caption = None if paired is None else OVERLAPPING
+    advantage, unit = decision.advantage, record.provenance.time_unit
+    caption = None if advantage.p_value is None else OVERLAPPING
     _forecasts(console, rows, _window(decision.safe, unit), caption)
-    if paired is not None and paired.scales:
-        _scales(console, paired, unit)
+    if len(advantage.scales) > 1:
+        _scales(console, advantage, unit)
     if record.guarded.guardrails:
         console.print(guardrail_table(record.guarded))
     for role, check in record.checks.items():

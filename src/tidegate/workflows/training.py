@@ -10,17 +10,15 @@ import hashlib
 from pathlib import Path
 from typing import Any, Self
 
+import jax
 import numpy as np
-import numpy.typing as npt
 
-from ..arrays import in_double
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_log
+from ..arrays import Integers, in_double
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_rows, training_count
 from ..errors import PolicyError, SettingsError
-from ..findings import summarise
 from ..logs import LoadedLog, SpecKind, parse_spec
-from .storage import SEAL, read_record, record_hash
+from ..record import SEAL, plain, read_record, record_hash
 
-Rows = npt.NDArray[np.intp]
 SUFFIX = ".decision.json"
 
 
@@ -49,11 +47,6 @@ class TrainingRecord:
             **{**plain, "features": tuple(plain["features"]), "labels": tuple(plain["labels"])}
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        fields: dict[str, Any] = summarise(self)
-        return fields
-
 
 class Overlap(enum.Enum):
     """What a log has to do with the episodes that a search has seen."""
@@ -64,6 +57,11 @@ class Overlap(enum.Enum):
         "The candidate was found with another log, or this one was changed since. If they share "
         "episodes, the verdict is not valid."
     )
+
+
+@plain.register
+def _(overlap: Overlap) -> Any:
+    return {"name": overlap.name, "sentence": overlap.value}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -139,7 +137,7 @@ def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:
     )
 
 
-def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Rows | None:
+def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Integers | None:
     if log.num_episodes < training.num_episodes:
         return None
     rows = training_rows(training.num_episodes, training.train_fraction, training.split_seed)
@@ -147,14 +145,10 @@ def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Rows | None:
 
 
 @in_double
-def training_rows(num_episodes: int, train_fraction: float, seed: int) -> Rows:
+def training_rows(num_episodes: int, train_fraction: float, seed: int) -> Integers:
     """The rows that `split_log` sends to training."""
-    ones = np.ones(num_episodes)
-    numbered = EpisodeLog.from_arrays(
-        ones.astype(int), ones, ones, episode_numbers=np.arange(num_episodes), num_actions=2
-    )
-    training, _ = split_log(numbered, train_fraction=train_fraction, seed=seed)
-    return np.asarray(training.log.episode_numbers).astype(np.intp)
+    count = training_count(num_episodes, train_fraction)
+    return np.sort(np.asarray(split_rows(jax.random.key(seed), num_episodes, count)[0]))
 
 
 def episodes_hash(log: EpisodeLog) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SettingsError
+from ..record import FORMAT, SEAL, read_record, record_hash
 from .budgets import Grant
 from .gating import GateRecord, gate
 from .guarding import guardrails_from
@@ -16,7 +17,6 @@ from .improvement import Improvement, improve
 from .opening import LogFile, OpenLog, Stage, open_log, silent
 from .provenance import all_versions, columns_from
 from .settings import PlainSettings, SearchChoices
-from .storage import FORMAT, SEAL, read_record, record_hash
 from .training import TrainingRecord
 
 ROUNDING = 1e-9

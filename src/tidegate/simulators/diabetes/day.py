@@ -1,6 +1,6 @@
 """A whole day under a treatment: meals, sensor, pump, patient, and what the day is worth.
 
-A day is a pure function of patient, treatment and draws. All chance is drawn before the day begins.
+A day is a pure function of patient, treatment and draws. Everything random is drawn before the day begins.
 """
 
 import warnings
@@ -68,7 +68,7 @@ class DaySettings(eqx.Module):
 
 
 class DayDraws(eqx.Module):
-    """The chance of a day: grams announced in each minute, and the sensor's errors from minute 0 on."""
+    """What is random about a day: grams announced in each minute, the sensor's errors from minute 0 on."""
 
     meals: Float[ArrayLike, " minutes"]
     noise: Float[ArrayLike, " samples+1"]
@@ -169,7 +169,7 @@ def simulate_day(
 
 
 def warn_out_of_range(record: DayRecord) -> None:
-    """Say how many days, of one or of a batch, left the range of the model."""
+    """Warn that some of these days left the range of the model."""
     outside, days = int(jnp.sum(record.out_of_range)), np.size(record.out_of_range)
     if outside:
         low, high = GLUCOSE_RANGE

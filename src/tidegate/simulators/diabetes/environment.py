@@ -4,6 +4,7 @@ A day is an episode with one decision, the treatment. Episode numbers start at 1
 the patient of episode t is c·first + (1 − c)·second with c = ½(1 + cos(0.003 · speed · t)).
 """
 
+import abc
 import dataclasses
 from pathlib import Path
 from typing import Any, Self
@@ -12,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from scipy.interpolate import make_interp_spline
 
 from ...arrays import ArrayLike
@@ -60,38 +61,87 @@ class DriftingPatient(eqx.Module):
         return blend(self.weight(episode_number), self.first, self.second)
 
 
-class DiscreteDiabetes(eqx.Module):
-    """An action chooses one of five treatments (CR, CF).
+class Diabetes(eqx.Module):
+    """A drifting patient, treated once a day; what an action prescribes is up to the subclass.
 
-    `performance` needs `truth`, which `with_truth` makes or reads from the disk.
+    `performance` needs `truth`, which `with_truth` simulates or reads from the disk.
     """
 
     patient: DriftingPatient
-    treatments: Float[ArrayLike, "actions 2"] = eqx.field(default_factory=lambda: TREATMENTS.copy())
     settings: DaySettings = eqx.field(default_factory=DaySettings)
     truth: PerformanceTable | None = None
+
+    @property
+    def num_actions(self) -> int | None:
+        """How many actions there are, or None if they are continuous."""
+        return None
 
     @classmethod
     def at_speed(cls, speed: float | Array, *, truth: PerformanceTable | None = None) -> Self:
         """The published drift; the published speeds are 0 to 3."""
         return cls(DriftingPatient.between(FIRST, SECOND, speed=speed), truth=truth)
 
-    def with_truth(
+    @abc.abstractmethod
+    def treated_with(self, actions: Any) -> Float[Array, "n 2"]:
+        """The (CR, CF) that these actions prescribe."""
+
+    @abc.abstractmethod
+    def draw(self, policy: Any, count: int, key: PRNGKeyArray) -> tuple[Array, Array]:
+        """`count` actions of the policy, and their log-probabilities."""
+
+    def days(
         self,
-        *,
-        days: int = 1000,
-        nodes: int = 33,
-        seed: int = 0,
-        cache: str | Path | None = None,
+        actions: Shaped[ArrayLike, "n ..."],
+        episode_numbers: Float[ArrayLike, " n"],
+        key: PRNGKeyArray,
+    ) -> DayRecord:
+        """A day of each episode under the treatment that its action prescribes."""
+        treatments = self.treated_with(actions)
+        return simulate_episodes(self.patient, treatments, episode_numbers, key, self.settings)
+
+    def collect(
+        self, policy: Any, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
+    ) -> EpisodeLog:
+        """Run the policy for these episodes; the log holds the actions as drawn."""
+        action_key, day_key = jax.random.split(key)
+        count = episode_numbers.shape[0]
+        actions, log_probs = self.draw(policy, count, action_key)
+        record = self.days(actions, episode_numbers, day_key)
+        return EpisodeLog(
+            episode_numbers=episode_numbers,
+            actions=actions[:, None],
+            behavior_log_probs=log_probs[:, None],
+            rewards=record.episode_return[:, None],
+            mask=jnp.ones((count, 1), bool),
+            num_actions=self.num_actions,
+        )
+
+    def _worth(self, episode_numbers: Float[ArrayLike, " n"]) -> Float[Array, "n treatments"]:
+        """The true worth of every tabulated treatment in these episodes."""
+        if self.truth is None:
+            raise SettingsError(
+                "this world does not know what its treatments are worth.",
+                remedy="Use world.with_truth(), which simulates many days once and keeps the result.",
+            )
+        return self.truth.at(self.patient.weight(episode_numbers))
+
+
+class DiscreteDiabetes(Diabetes):
+    """An action chooses one of five treatments (CR, CF)."""
+
+    treatments: Float[ArrayLike, "actions 2"] = eqx.field(default_factory=lambda: TREATMENTS.copy())
+
+    @property
+    def num_actions(self) -> int:
+        return len(self.treatments)
+
+    def with_truth(
+        self, *, days: int = 1000, nodes: int = 33, seed: int = 0, cache: str | Path | None = None
     ) -> Self:
         """The same world with a table of the treatments' true worth; see `performance_table`."""
-        first, second = self.patient.first, self.patient.second
+        ends = self.patient.first, self.patient.second
         table = performance_table(
-            *(first, second, self.treatments, self.settings),
-            days=days,
-            nodes=nodes,
-            seed=seed,
-            cache=cache,
+            *ends, self.treatments, self.settings, days=days, nodes=nodes, seed=seed, cache=cache
         )
         return dataclasses.replace(self, truth=table)
 
@@ -102,70 +152,32 @@ class DiscreteDiabetes(eqx.Module):
         logits[0] = SAFE_LOGITS[0]
         return SoftmaxPolicy(logits)
 
-    def days(
-        self,
-        actions: Int[ArrayLike, " n"],
-        episode_numbers: Float[ArrayLike, " n"],
-        key: PRNGKeyArray,
-    ) -> DayRecord:
-        """A day of each episode under the treatment of that number."""
-        treatments = jnp.asarray(self.treatments, float)[jnp.asarray(actions)]
-        return simulate_episodes(self.patient, treatments, episode_numbers, key, self.settings)
+    def treated_with(self, actions: Int[ArrayLike, " n"]) -> Float[Array, "n 2"]:
+        return jnp.asarray(self.treatments, float)[jnp.asarray(actions)]
 
-    def collect(
-        self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
-    ) -> EpisodeLog:
-        """Run the policy for these episodes."""
-        action_key, day_key = jax.random.split(key)
+    def draw(self, policy: DiscretePolicy, count: int, key: PRNGKeyArray) -> tuple[Array, Array]:
         log_probs = policy.log_probs()
-        actions = jax.random.categorical(action_key, log_probs, shape=episode_numbers.shape)
-        record = self.days(actions, episode_numbers, day_key)
-        return EpisodeLog(
-            episode_numbers=episode_numbers,
-            actions=actions[:, None],
-            behavior_log_probs=log_probs[actions][:, None],
-            rewards=record.episode_return[:, None],
-            mask=jnp.ones((episode_numbers.shape[0], 1), bool),
-            num_actions=len(self.treatments),
-        )
+        actions = jax.random.categorical(key, log_probs, shape=(count,))
+        return actions, log_probs[actions]
 
     def performance(
         self, policy: DiscretePolicy, episode_numbers: Float[ArrayLike, " n"]
     ) -> Float[Array, " n"]:
         """ρ(π, i) up to the table's standard error."""
-        table = _required(self.truth)
         # A sum, not a product of matrices: 32-bit throughout on every device.
-        worth = table.at(self.patient.weight(episode_numbers))
-        return jnp.sum(worth * jnp.exp(policy.log_probs()), axis=1)
+        return jnp.sum(self._worth(episode_numbers) * jnp.exp(policy.log_probs()), axis=1)
 
 
-class ContinuousDiabetes(eqx.Module):
+class ContinuousDiabetes(Diabetes):
     """An action is a pair (CR, CF); what lies outside 2 to 40 and 5 to 60 is held at the limit."""
 
-    patient: DriftingPatient
-    settings: DaySettings = eqx.field(default_factory=DaySettings)
-    truth: PerformanceTable | None = None
-
-    @classmethod
-    def at_speed(cls, speed: float | Array, *, truth: PerformanceTable | None = None) -> Self:
-        """The published drift; the published speeds are 0 to 3."""
-        return cls(DriftingPatient.between(FIRST, SECOND, speed=speed), truth=truth)
-
     def with_truth(
-        self,
-        *,
-        days: int = 500,
-        nodes: int = 17,
-        seed: int = 0,
-        cache: str | Path | None = None,
+        self, *, days: int = 500, nodes: int = 17, seed: int = 0, cache: str | Path | None = None
     ) -> Self:
         """The same world with the true worth of a grid of treatments; see `performance_table`."""
+        ends, grid = (self.patient.first, self.patient.second), treatment_grid(REFINEMENT)
         table = performance_table(
-            *(self.patient.first, self.patient.second, treatment_grid(REFINEMENT), self.settings),
-            days=days,
-            nodes=nodes,
-            seed=seed,
-            cache=cache,
+            *ends, grid, self.settings, days=days, nodes=nodes, seed=seed, cache=cache
         )
         return dataclasses.replace(self, truth=_refined(table))
 
@@ -174,31 +186,12 @@ class ContinuousDiabetes(eqx.Module):
         """Close to what suits the first patient."""
         return GaussianPolicy(np.array(SAFE_MEAN), np.full(2, np.log(SAFE_STD)))
 
-    def days(
-        self,
-        actions: Float[ArrayLike, "n 2"],
-        episode_numbers: Float[ArrayLike, " n"],
-        key: PRNGKeyArray,
-    ) -> DayRecord:
-        """A day of each episode under its (CR, CF)."""
-        treatments = _within_limits(jnp.asarray(actions, float))
-        return simulate_episodes(self.patient, treatments, episode_numbers, key, self.settings)
+    def treated_with(self, actions: Float[ArrayLike, "n 2"]) -> Float[Array, "n 2"]:
+        return _within_limits(jnp.asarray(actions, float))
 
-    def collect(
-        self, policy: ContinuousPolicy, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
-    ) -> EpisodeLog:
-        """Run the policy for these episodes; the log holds the actions as drawn."""
-        action_key, day_key = jax.random.split(key)
-        count = episode_numbers.shape[0]
-        actions = jax.vmap(policy.sample)(jax.random.split(action_key, count))
-        record = self.days(actions, episode_numbers, day_key)
-        return EpisodeLog(
-            episode_numbers=episode_numbers,
-            actions=actions[:, None],
-            behavior_log_probs=policy.log_prob(actions)[:, None],
-            rewards=record.episode_return[:, None],
-            mask=jnp.ones((count, 1), bool),
-        )
+    def draw(self, policy: ContinuousPolicy, count: int, key: PRNGKeyArray) -> tuple[Array, Array]:
+        actions = jax.vmap(policy.sample)(jax.random.split(key, count))
+        return actions, policy.log_prob(actions)
 
     def performance(
         self, policy: ContinuousPolicy, episode_numbers: Float[ArrayLike, " n"]
@@ -209,12 +202,12 @@ class ContinuousDiabetes(eqx.Module):
         points = np.stack(np.meshgrid(nodes, nodes, indexing="ij"), axis=-1).reshape(-1, 2)
         chances = np.outer(weights, weights).ravel() / weights.sum() ** 2
         treatments = _within_limits(mean + jnp.exp(log_std) * points)
-        worth = _required(self.truth).at(self.patient.weight(episode_numbers))
+        worth = self._worth(episode_numbers)
         return jax.vmap(lambda row: jnp.sum(chances * _interpolate(row, treatments)))(worth)
 
 
 def treatment_grid(every: int = 1) -> Float[np.ndarray, "grid 2"]:
-    """(CR, CF) at every so-manieth point of the grid."""
+    """(CR, CF) at every n-th point of the grid, n = `every`."""
     axes = CARB_RATIOS[::every], CORRECTION_FACTORS[::every]
     return np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
 
@@ -277,12 +270,3 @@ def _interpolate(worth: Float[Array, " grid"], treatments: Float[Array, "n 2"]) 
     grid = worth.reshape(CARB_RATIOS.size, CORRECTION_FACTORS.size)
     found: Array = jax.scipy.ndimage.map_coordinates(grid, places, order=1, mode="nearest")
     return found
-
-
-def _required(truth: PerformanceTable | None) -> PerformanceTable:
-    if truth is None:
-        raise SettingsError(
-            "this world does not know what its treatments are worth.",
-            remedy="Use world.with_truth(), which simulates many days once and keeps the result.",
-        )
-    return truth

@@ -20,7 +20,7 @@ Number: TypeAlias = Any  # a float or an array of any batch shape
 
 
 class Digestion(eqx.Module):
-    """Sugar on its way to the blood. It drives the rest of the body and does not feel it."""
+    """Sugar on its way to the blood. It drives the rest of the body and is not affected by it."""
 
     stomach_solid: Number  # mg
     stomach_liquid: Number  # mg
@@ -158,7 +158,7 @@ class Emptying(eqx.Module):
 
     @classmethod
     def of_meal(cls, meal: Number, parameters: PatientParameters) -> "Emptying":
-        """For a meal of so many mg, counting what the stomach held before."""
+        """For a meal of this size in mg, counting what the stomach already held."""
         p = parameters
         has_meal = meal > 0
         size = jnp.where(has_meal, meal, 1.0)
@@ -173,7 +173,7 @@ class Emptying(eqx.Module):
         )
 
     def rate(self, stomach: Number) -> Number:
-        """In 1/min, when the stomach holds so many mg."""
+        """In 1/min, for this content of the stomach in mg."""
         full = jnp.tanh(self.full_slope * stomach - self.full_offset)
         not_empty = jnp.tanh(self.empty_slope * stomach - self.empty_offset)
         return self.fastest + self.half_range * (full - not_empty)

@@ -1,6 +1,6 @@
 """One minute of the patient by fixed steps, and whole trajectories from given inputs.
 
-Digestion does not feel the blood, and a meal switches it sharply, so it is stepped more finely. The
+Digestion does not depend on the blood, and a meal switches it sharply, so it takes finer steps. The
 metabolism then takes one classical Runge–Kutta step over the same time. Its sugar comes from a parabola
 through the absorption rates at both ends that delivers what the gut lost in between, to the milligram.
 """

@@ -167,7 +167,7 @@ def _user_cache() -> Path:
 
 
 def _load(path: Path, manifest: dict[str, Any]) -> tuple[np.ndarray[Any, Any], ...] | None:
-    """What was stored for exactly these settings; a damaged file counts as none."""
+    """What was stored for exactly these settings; a damaged file counts as missing."""
     try:
         with path.open("rb") as file, np.load(file) as stored:
             if json.loads(str(stored["manifest"])) != manifest:

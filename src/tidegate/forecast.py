@@ -9,11 +9,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from jaxtyping import Array, Float
 
-from .arrays import in_double, map_leaves, replace_at
-from .basis import Basis, CosineBasis, TimeAxis
+from .arrays import Floats, in_double
+from .basis import TimeAxis
 from .bootstrap import (
     ConfidenceInterval,
     KeyedMultipliers,
@@ -22,12 +21,12 @@ from .bootstrap import (
     Side,
     all_signs,
     check_draws,
-    one_sided,
-    percentile_t_interval,
     tail,
 )
+from .comparison import ComparisonTest, Terms, TwoBounds
 from .episodes import EpisodeLog
 from .errors import LogError, SettingsError
+from .models import Series
 from .policies import DiscretePolicy, Policy
 from .returns import (
     ReturnEstimator,
@@ -36,51 +35,47 @@ from .returns import (
     episode_ratios,
     pdis_returns,
 )
-from .scales import Scales, Series, forecast_scales, largest, lower_bounds, smallest, upper_bounds
-from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
-from .value_models import ValueModel
-from .verdicts import MIN_EPISODES
+from .trend import TrendFit
+from .values import ValueModel
 
 CALIBRATION_SHARE = 1 / 3  # of the log, for training, if the candidate was made without it
-IntervalMethod = Callable[[TrendFit, Multipliers, float, Side], ConfidenceInterval]
-Values: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
+Predictions: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
 
 
 class ForecastSettings(eqx.Module):
-    """How past returns are estimated, their trend is fitted, and the forecast is bounded.
+    """How past returns are estimated, their trend is modelled, and the forecast is bounded.
 
-    `alpha` is the probability left outside the interval; in a safety test, the allowed probability of
-    a wrong deployment. `exact` replaces the draws by all 2ⁿ sign vectors (up to 14 episodes).
-    `support_z` is how many standard errors the mean importance ratio may be away from 1 before a
-    policy counts as unsupported by the log (the paper has no such check: ∞ switches it off).
+    `test` says how the trend is modelled and how two policies are compared. `alpha` is the probability
+    left outside the interval; in a safety test, the allowed probability of a wrong deployment. `exact`
+    replaces the draws by all 2ⁿ sign vectors (up to 14 episodes). `support_z` is how many standard errors
+    the mean importance ratio may be away from 1 before a policy counts as unsupported by the log (the
+    paper has no such check: ∞ switches it off).
 
-    `paired` tests the forecast of the difference between two policies at α, instead of one bound of
-    each at α/2. `scales` replaces the basis by lines at every time scale, with the bias that the
-    training episodes show. `value_model` makes the returns doubly robust: fitted on training episodes
-    only, it takes the noise out of the estimates and leaves their expectation as it is.
+    `value_model` makes the returns doubly robust: fitted on training episodes only, it takes the noise
+    out of the estimates and leaves their expectation as it is.
     """
 
     lookahead: int = eqx.field(static=True)
-    basis: Basis = eqx.field(default_factory=lambda: CosineBasis(3))
+    test: ComparisonTest = eqx.field(default_factory=TwoBounds)
     alpha: float = eqx.field(static=True, default=0.05)
     draws: int = eqx.field(static=True, default=500)
     multipliers: type[KeyedMultipliers] = eqx.field(static=True, default=Rademacher)
-    interval: IntervalMethod = eqx.field(static=True, default=percentile_t_interval)
     estimator: ReturnEstimator = eqx.field(static=True, default=pdis_returns)
     discount: float = eqx.field(static=True, default=1.0)
     exact: bool = eqx.field(static=True, default=False)
     support_z: float = eqx.field(static=True, default=4.0)
-    paired: bool = eqx.field(static=True, default=False)
-    scales: Scales | None = None
     value_model: ValueModel | None = None
 
     def __check_init__(self) -> None:
-        if self.scales is not None and not self.paired:
-            raise SettingsError("scales belong to the paired test", expected="paired=True")
-        if self.paired and self.interval is not percentile_t_interval:
+        if not isinstance(self.test, ComparisonTest):
             raise SettingsError(
-                "a paired test has bounds of its own",
-                expected="paired=False with another interval than percentile_t_interval",
+                f"test is {self.test!r}", expected="TwoBounds(…), Paired(…) or Multiscale()"
+            )
+        if self.value_model is not None and self.estimator is not pdis_returns:
+            raise SettingsError(
+                "an estimator was chosen beside a value model, whose returns are doubly robust",
+                expected="one of the two",
+                remedy="Leave out estimator=…, or value_model=….",
             )
         if not isinstance(self.lookahead, int) or self.lookahead < 1:
             raise SettingsError(
@@ -93,19 +88,18 @@ class ForecastSettings(eqx.Module):
     @property
     def least_episodes(self) -> int:
         """How many episodes a test needs."""
-        features = 2 * self.basis.size if self.scales is None else self.scales.smallest
-        return max(MIN_EPISODES, features)
+        return self.test.least_episodes
 
     @property
     def least_log(self) -> int:
-        """How many a log needs, if a share of it is for training."""
+        """How many episodes a log needs, if a share of them is for training."""
         share = CALIBRATION_SHARE if self.needs_training else 0.0
         return math.ceil(self.least_episodes / (1 - share))
 
     @property
     def needs_training(self) -> bool:
-        """Whether a test needs training episodes: to try scales, or to fit a model of values."""
-        return self.scales is not None or self.value_model is not None
+        """Whether a test needs training episodes: to try trend models, or to fit a model of values."""
+        return self.test.tries_models or self.value_model is not None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,11 +114,11 @@ class Forecast:
     side: Side
     num_episodes: int
     effective_sample_size: float
-    episode_numbers: npt.NDArray[np.float64]
-    returns: npt.NDArray[np.float64]
-    forecast_times: npt.NDArray[np.float64]
-    curve_times: npt.NDArray[np.float64]
-    curve: npt.NDArray[np.float64]
+    episode_numbers: Floats
+    returns: Floats
+    forecast_times: Floats
+    curve_times: Floats
+    curve: Floats
 
     def __str__(self) -> str:
         first, last = self.forecast_times[0], self.forecast_times[-1]
@@ -133,24 +127,6 @@ class Forecast:
             f"[{self.lower:.4g}, {self.upper:.4g}] ({self.side.value}, α = {self.alpha:g}; "
             f"{self.num_episodes} episodes, worth {self.effective_sample_size:.0f} on-policy ones)"
         )
-
-
-def design_for(settings: ForecastSettings, log: EpisodeLog, axis: TimeAxis) -> TrendDesign:
-    """The regression that these episodes' times give; the forecast window τ ends the axis."""
-    return _design(settings, log.episode_numbers, log.present, axis)
-
-
-def _design(
-    settings: ForecastSettings, episode_numbers: Any, present: Any, axis: TimeAxis
-) -> TrendDesign:
-    return trend_design(settings.basis, episode_numbers, present, axis)
-
-
-def policy_trend(
-    settings: ForecastSettings, policy: Policy, log: EpisodeLog, design: TrendDesign
-) -> TrendFit:
-    """The trend of what the policy would have earned in these episodes."""
-    return fit_trend(design, estimated_returns(settings, policy, log))
 
 
 def estimated_returns(
@@ -173,7 +149,9 @@ def training_returns(
     return [estimated_returns(settings, policy, training, values(policy)) for policy in policies]
 
 
-def training_values(settings: ForecastSettings, training: EpisodeLog, *policies: Policy) -> Values:
+def training_values(
+    settings: ForecastSettings, training: EpisodeLog, *policies: Policy
+) -> Predictions:
     """What the model says of the training episodes, each without its own help."""
     model, discount = settings.value_model, settings.discount
     if model is None:
@@ -212,42 +190,6 @@ def series_of(log: EpisodeLog, returns: Float[Array, " n"]) -> Series:
     return Series(returns, log.episode_numbers, log.present)
 
 
-def bounded_forecast(
-    settings: ForecastSettings,
-    series: Series,
-    past: Series,
-    axis: TimeAxis,
-    multipliers: Multipliers,
-    side: Side = Side.BOTH,
-) -> tuple[TrendFit, ConfidenceInterval]:
-    """The trend of a series and the bounds of its forecast; with scales, those that all of them keep.
-
-    Scales are tried on `past`. The trend is then that of the leading scale, its variance with the bias.
-    """
-    if settings.scales is None:
-        fit = fit_trend(_design(settings, series.times, series.present, axis), series.returns)
-        return fit, settings.interval(fit, multipliers, settings.alpha, side)
-    found = forecast_scales(
-        settings.scales,
-        series,
-        past,
-        axis,
-        multipliers,
-        caution=settings.scales.caution,
-    )
-    needed, best, level = found.choice.needed, found.choice.best, tail(settings.alpha, side)
-    lower, upper = (
-        smallest(lower_bounds(found, level), needed),
-        largest(upper_bounds(found, level), needed),
-    )
-    leading = map_leaves(lambda leaf: leaf[best], found.fits)
-    returns = jnp.where(jnp.asarray(series.present), series.returns, 0.0)
-    leading = replace_at(
-        lambda fit: (fit.returns, fit.variance), leading, (returns, found.errors[best] ** 2)
-    )
-    return leading, one_sided(side, lower=lower, upper=upper)
-
-
 @in_double
 def forecast_performance(
     policy: Policy,
@@ -261,7 +203,9 @@ def forecast_performance(
     axis = TimeAxis.over(log.span, settings.lookahead)
     multipliers = draw_multipliers(settings, log, seed)
     fit, interval = forecast_policy(settings, policy, log, axis, multipliers, side)
-    return describe_forecast(settings, policy, log, axis, fit, interval, side)
+    return describe_forecast(
+        settings, log, axis, policy, fit, interval, alpha=settings.alpha, side=side
+    )
 
 
 @in_double
@@ -278,7 +222,7 @@ def forecast_returns(
 
     The same numbers as `forecast_performance` gives for the same returns; `settings.estimator` and
     `settings.discount` are not used. `ratios` are the episodes' importance ratios, from which the
-    effective sample size is told; without them every episode counts as on-policy.
+    effective sample size is computed; without them every episode counts as on-policy.
     """
     values, numbers = (np.asarray(one, np.float64) for one in (returns, episode_numbers))
     if values.ndim != 1 or values.size == 0 or values.shape != numbers.shape:
@@ -290,7 +234,8 @@ def forecast_returns(
     multipliers = _multipliers(settings, values.size, seed)
     fit, interval = _forecast_returns(settings, values, numbers, axis, multipliers, side)
     worth = values.size if ratios is None else float(effective_sample_size(np.asarray(ratios)))
-    return _record(settings, axis, fit, interval, side, numbers, values, worth)
+    curve = settings.test.curve(fit, axis, numbers, slice(None))
+    return _record(axis, fit, interval, settings.alpha, side, numbers, values, worth, curve)
 
 
 def draw_multipliers(settings: ForecastSettings, log: EpisodeLog, seed: int) -> Multipliers:
@@ -315,10 +260,11 @@ def forecast_policy(
 ) -> tuple[TrendFit, ConfidenceInterval]:
     """The trend and its bounds, as arrays.
 
-    The policy is given, not chosen by this log: so its own past may try the scales.
+    The policy is given, not chosen by this log: so its own past may try the models.
     """
     series = series_of(log, training_returns(settings, log, policy)[0])
-    return bounded_forecast(settings, series, series, axis, multipliers, side)
+    terms = Terms(axis, multipliers, settings.alpha)
+    return settings.test.forecast(series, series, terms, side)
 
 
 @eqx.filter_jit
@@ -331,78 +277,52 @@ def _forecast_returns(
     side: Side,
 ) -> tuple[TrendFit, ConfidenceInterval]:
     series = Series(jnp.asarray(returns), episode_numbers, jnp.ones(returns.shape, bool))
-    return bounded_forecast(settings, series, series, axis, multipliers, side)
+    terms = Terms(axis, multipliers, settings.alpha)
+    return settings.test.forecast(series, series, terms, side)
 
 
 def describe_forecast(
     settings: ForecastSettings,
-    policy: Policy,
     log: EpisodeLog,
     axis: TimeAxis,
+    policy: Policy,
     fit: TrendFit,
     interval: ConfidenceInterval,
+    *,
+    alpha: float,
     side: Side = Side.BOTH,
 ) -> Forecast:
     """Turn arrays into the record a user reads."""
     present = np.asarray(log.present)
-    return _record(
-        settings,
-        axis,
-        fit,
-        interval,
-        side,
-        np.asarray(log.episode_numbers)[present],
-        np.asarray(fit.returns)[present],
-        float(effective_sample_size(episode_ratios(policy, log))),
-        present,
-    )
+    times, returns = (np.asarray(one)[present] for one in (log.episode_numbers, fit.returns))
+    worth = float(effective_sample_size(episode_ratios(policy, log)))
+    curve = settings.test.curve(fit, axis, times, present)
+    return _record(axis, fit, interval, alpha, side, times, returns, worth, curve)
 
 
 def _record(
-    settings: ForecastSettings,
     axis: TimeAxis,
     fit: TrendFit,
     interval: ConfidenceInterval,
+    alpha: float,
     side: Side,
-    episode_numbers: npt.NDArray[np.float64],
-    returns: npt.NDArray[np.float64],
+    episode_numbers: Floats,
+    returns: Floats,
     worth: float,
-    present: Any = slice(None),
+    curve: tuple[Floats, Floats],
 ) -> Forecast:
-    curve_times, curve = _curve(settings, axis, fit, episode_numbers, present)
     return Forecast(
         point=float(fit.point),
         lower=float(interval.lower),
         upper=float(interval.upper),
         standard_error=float(jnp.sqrt(fit.variance)),
-        alpha=settings.alpha,
+        alpha=alpha,
         side=side,
         num_episodes=returns.size,
         effective_sample_size=worth,
         episode_numbers=episode_numbers,
         returns=returns,
         forecast_times=np.asarray(axis.forecast_times),
-        curve_times=curve_times,
-        curve=curve,
+        curve_times=curve[0],
+        curve=curve[1],
     )
-
-
-def _curve(
-    settings: ForecastSettings,
-    axis: TimeAxis,
-    fit: TrendFit,
-    episode_numbers: npt.NDArray[np.float64],
-    present: Any,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The trend for a picture: over the whole log, or over the leading scale."""
-    end, first = float(axis.end), float(axis.origin) + 1
-    if settings.scales is None:
-        times = np.linspace(first, end, 200)
-        return times, np.asarray(trend_curve(fit, settings.basis, axis, times))
-    used = np.asarray(fit.design.present)[present]
-    if np.unique(episode_numbers[used]).size < 2:
-        return np.array([first, end]), np.full(2, float(fit.point))
-    fitted = np.asarray(fit.coordinates @ fit.design.orthonormal)[present][used]
-    line = np.polynomial.Polynomial.fit(episode_numbers[used], fitted, 1)
-    times = np.linspace(float(episode_numbers[used].min()), end, 200)
-    return times, np.asarray(line(times))

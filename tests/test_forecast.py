@@ -1,5 +1,7 @@
 """Forecasts of policies: settings, reproducibility, precision, and the coverage of Theorem 2."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,17 +14,18 @@ from tidegate import (
     CosineBasis,
     EpisodeLog,
     ForecastSettings,
+    Paired,
+    RecentMeans,
     RecordedPolicy,
     SettingsError,
-    Side,
     SoftmaxPolicy,
+    TwoBounds,
     forecast_performance,
     pdis_returns,
-    percentile_interval,
-    percentile_t_interval,
 )
 from tidegate.basis import TimeAxis
-from tidegate.bootstrap import Rademacher
+from tidegate.bootstrap import Rademacher, Side, percentile_t_interval
+from tidegate.returns import is_returns, weighted_pdis_returns
 from tidegate.trend import fit_trend, trend_design
 
 from . import oracles
@@ -37,12 +40,13 @@ POLICY = SoftmaxPolicy([0.5, 0.0, -0.5])
 
 def test_forecast_is_algorithm_2_on_pdis_returns() -> None:
     log = _log(12)
-    settings = ForecastSettings(4, basis=CosineBasis(1), exact=True, alpha=0.1)
+    basis = CosineBasis(1)
+    settings = ForecastSettings(4, TwoBounds(basis), exact=True, alpha=0.1)
     forecast = forecast_performance(POLICY, log, settings)
     times, future = np.arange(1.0, 13), np.arange(13.0, 17)
     axis = TimeAxis(0.0, 12.0, 4)
-    phi = np.asarray(settings.basis.design_matrix(times, axis))
-    varphi = np.asarray(settings.basis.design_matrix(future, axis))
+    phi = np.asarray(basis.design_matrix(times, axis))
+    varphi = np.asarray(basis.design_matrix(future, axis))
     y = np.asarray(pdis_returns(POLICY, log))
     signs = oracles.all_sign_vectors(12)
     expected = oracles.percentile_t_interval(phi, y, varphi, signs, 0.1)
@@ -54,7 +58,7 @@ def test_forecast_is_algorithm_2_on_pdis_returns() -> None:
 
 def test_the_constant_basis_forecasts_the_mean() -> None:
     log = _log()
-    forecast = forecast_performance(POLICY, log, ForecastSettings(5, basis=ConstantBasis()))
+    forecast = forecast_performance(POLICY, log, ForecastSettings(5, TwoBounds(ConstantBasis())))
     returns = np.asarray(pdis_returns(POLICY, log))
     assert forecast.point == pytest.approx(returns.mean())
     assert forecast.standard_error == pytest.approx(returns.std() / np.sqrt(60))
@@ -85,13 +89,18 @@ def test_gaps_and_offsets_in_episode_numbers() -> None:
     assert shifted.forecast_times[0] == 10_031
 
 
-def test_sides_and_methods() -> None:
+def test_sides_and_tests() -> None:
+    """One side at α is two sides at 2α; what policies are compared by does not matter for one alone."""
     log = _log()
-    t = forecast_performance(POLICY, log, ForecastSettings(5), side=Side.LOWER)
-    assert t.upper == np.inf
-    p = forecast_performance(POLICY, log, ForecastSettings(5, interval=percentile_interval))
-    assert p.point == t.point
-    assert p.lower != t.lower
+    both = forecast_performance(POLICY, log, ForecastSettings(5, alpha=0.1))
+    lower, upper = (
+        forecast_performance(POLICY, log, ForecastSettings(5), side=side)
+        for side in (Side.LOWER, Side.UPPER)
+    )
+    assert (lower.lower, lower.upper) == (both.lower, np.inf)
+    assert (upper.lower, upper.upper) == (-np.inf, both.upper)
+    paired = forecast_performance(POLICY, log, ForecastSettings(5, Paired(), alpha=0.1))
+    assert (paired.point, paired.lower, paired.upper) == (both.point, both.lower, both.upper)
 
 
 def test_recorded_policy_equals_the_policy_itself() -> None:
@@ -112,11 +121,21 @@ def test_recorded_policy_equals_the_policy_itself() -> None:
         ({"lookahead": 1, "alpha": 1.0}, "alpha is 1.0"),
         ({"lookahead": 1, "discount": 1.5}, "discount is 1.5"),
         ({"lookahead": 1, "draws": 10}, "at least 40 draws"),
+        ({"lookahead": 1, "test": CosineBasis(1)}, r"test is CosineBasis.*TwoBounds\(…\)"),
     ],
 )
-def test_settings_out_of_range(change: dict[str, float], message: str) -> None:
+def test_settings_out_of_range(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        ForecastSettings(**change)  # type: ignore[arg-type]
+        ForecastSettings(**change)
+
+
+@pytest.mark.parametrize("estimator", [is_returns, weighted_pdis_returns])
+def test_an_estimator_beside_a_value_model_is_refused(estimator: Any) -> None:
+    """It would not be used: a value model's returns are doubly robust."""
+    assert ForecastSettings(5, estimator=estimator).estimator is estimator
+    assert ForecastSettings(5, value_model=RecentMeans()).needs_training
+    with pytest.raises(SettingsError, match=r"estimator was chosen beside a value model"):
+        ForecastSettings(5, estimator=estimator, value_model=RecentMeans())
 
 
 def test_coverage_of_theorem_2() -> None:

@@ -13,43 +13,52 @@ from tidegate import (
     CosineBasis,
     EpisodeLog,
     ForecastSettings,
+    FourierBasis,
     HeldOutEpisodes,
+    Paired,
+    PeriodicBasis,
+    PolynomialBasis,
     Reason,
     RecordedPolicy,
-    Scales,
     SettingsError,
     SoftmaxPolicy,
     TrainingEpisodes,
+    TrendModel,
     Verdict,
     forecast_performance,
     safety_test,
     split_log,
 )
 from tidegate.basis import TimeAxis
-from tidegate.bootstrap import Rademacher, percentile_interval
+from tidegate.bootstrap import Rademacher, tail_probability, tail_quantile
 from tidegate.budget import since
+from tidegate.comparison import Terms, _agree
 from tidegate.episodes import grow
-from tidegate.paired import paired_test
-from tidegate.performance import forecast_returns
-from tidegate.presets import multiscale_forecast
-from tidegate.safety import compare_policies
-from tidegate.scales import (
+from tidegate.forecast import forecast_returns
+from tidegate.models import (
     REACH,
     Calibration,
     Series,
+    TrendModels,
     calibrate,
-    choose_scales,
-    forecast_scales,
-    scale_designs,
-    tail_probability,
-    tail_quantile,
+    choose_models,
+    leading_model,
+    tried_forecasts,
 )
+from tidegate.presets import multiscale_forecast
+from tidegate.safety import compare_policies
 from tidegate.simulators.drifting import DriftingBandit
 from tidegate.trend import fit_trend
 
 LOOKAHEAD = 5
 MULTISCALE = multiscale_forecast(ForecastSettings(LOOKAHEAD))
 SAFE, GOOD = SoftmaxPolicy(np.zeros(3)), SoftmaxPolicy([-1.0, 0.0, 2.0])
+PERIOD = 40.0
+OTHERS = (
+    TrendModel(PeriodicBasis(PERIOD), 0.5, "season"),
+    TrendModel(PeriodicBasis(PERIOD), 0.25, "recent season"),
+    TrendModel(PolynomialBasis(2), 0.6, "window"),
+)
 
 
 def _series(n: int = 120, seed: int = 0, spare: int = 0) -> tuple[Series, TimeAxis]:
@@ -66,18 +75,34 @@ def _series(n: int = 120, seed: int = 0, spare: int = 0) -> tuple[Series, TimeAx
     return series, TimeAxis(times[0] - 1, times[-1], LOOKAHEAD)
 
 
-def _line(times: Any, values: Any, at: float) -> tuple[float, Any, Any]:
-    """Forecast, its weights and the residuals of a least-squares line, by the normal equations."""
-    x = np.column_stack([np.ones_like(times), times])
+def _line(times: Any) -> Any:
+    return np.column_stack([np.ones_like(times), times])
+
+
+def _season(times: Any) -> Any:
+    """The span of `PeriodicBasis(PERIOD)`, from whatever origin."""
+    angles = 2 * np.pi * times / PERIOD
+    return np.column_stack([_line(times), np.cos(angles), np.sin(angles)])
+
+
+def _parabola(times: Any) -> Any:
+    return np.column_stack([_line(times / 100), (times / 100) ** 2])
+
+
+def _forecast(features: Any, times: Any, values: Any, ahead: Any) -> tuple[float, Any, Any]:
+    """Forecast of a mean, its weights and the residuals of least squares, by the normal equations."""
+    x = features(times)
     hat = np.linalg.solve(x.T @ x, x.T)
-    weights = np.array([1.0, at]) @ hat
+    weights = features(ahead).mean(axis=0) @ hat
     return float(weights @ values), weights, values - x @ (hat @ values)
 
 
 def _slow_calibration(
-    series: Series, axis: TimeAxis, span: float, origins: int, smallest: int
+    series: Series, axis: TimeAxis, span: float, origins: int, smallest: int, features: Any = _line
 ) -> Any:
     """Squared bias and squared swing, date by date."""
+    columns = features(np.ones(1)).shape[1]
+    smallest = max(smallest, 3 * columns)
     keep = np.asarray(series.present)
     times, values = np.asarray(series.times)[keep], np.asarray(series.returns)[keep]
     first, last = float(axis.origin), float(axis.last)
@@ -89,11 +114,11 @@ def _slow_calibration(
         after = (times > date) & (times <= date + reach)
         if inside.sum() < smallest or not after.any() or date + reach > last or date - span < first:
             continue
-        point, weights, residuals = _line(times[inside], values[inside], times[after].mean())
-        n = inside.sum()
-        noise = (residuals**2).sum() / (n - 2) / after.sum()
+        point, weights, residuals = _forecast(features, times[inside], values[inside], times[after])
+        n, freedom = inside.sum(), inside.sum() - columns
+        noise = (residuals**2).sum() / freedom / after.sum()
         error = values[after].mean() - point
-        excess.append(error**2 - ((weights * residuals) ** 2).sum() * n / (n - 2) - noise)
+        excess.append(error**2 - ((weights * residuals) ** 2).sum() * n / freedom - noise)
         realised.append(values[after].mean())
         noises.append(noise)
     if len(excess) < 3:
@@ -104,13 +129,18 @@ def _slow_calibration(
 
 @pytest.mark.parametrize("spare", [0, 7])
 def test_calibration_equals_a_loop_over_dates(spare: int) -> None:
-    scales = Scales(origins=17)
+    models = TrendModels(origins=17, others=OTHERS)
     series, axis = _series(spare=spare)
-    spans = scales.spans(axis, 5)
-    found = calibrate(scales, series, spans, axis)
-    slow = [_slow_calibration(series, axis, float(s), 17, scales.smallest) for s in spans]
+    spans = models.spans(axis, 5)
+    found = calibrate(models, series, spans, axis)
+    features = [_line] * 5 + [_season, _season, _parabola]
+    slow = [
+        _slow_calibration(series, axis, float(span), 17, models.smallest, one)
+        for span, one in zip(spans, features, strict=True)
+    ]
     assert [one is not None for one in slow] == np.asarray(found.tried).tolist()
-    assert sum(one is not None for one in slow) >= 3
+    assert sum(one is not None for one in slow[:5]) >= 3
+    assert all(one is not None for one in slow[5:])
     known = [one for one in slow if one is not None]
     np.testing.assert_allclose(
         np.asarray(found.bias)[np.asarray(found.tried)] ** 2, [one[0] for one in known], atol=1e-10
@@ -127,27 +157,83 @@ def test_the_bias_of_a_line_through_a_parabola_has_its_closed_form() -> None:
     times = np.arange(1.0, 2001.0)
     series = Series(jnp.asarray(0.5 * times**2), times, np.ones(2000, bool))
     axis, span = TimeAxis(0.0, 2000.0, LOOKAHEAD), 400.0
-    found = calibrate(Scales(), series, jnp.array([span]), axis)
+    found = calibrate(TrendModels(), series, jnp.array([span]), axis)
     x = (np.arange(REACH * span) + 0.5) / span
     expected = np.mean(0.5 * span**2 * (x**2 + x + 1 / 6))
     np.testing.assert_allclose(float(found.bias[0]), expected, rtol=2e-2)
 
 
-def test_each_scale_forecasts_with_the_line_through_its_span() -> None:
+def test_each_model_forecasts_from_its_own_span() -> None:
     series, axis = _series(spare=4)
-    spans = Scales().spans(axis, 3)
-    designs = scale_designs(spans, series.times, series.present, axis)
+    models = TrendModels(others=OTHERS)
+    spans = models.spans(axis, 3)
+    designs = models.designs(spans, series.times, series.present, axis)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
     times, values = np.asarray(series.times), np.asarray(series.returns)
     last = float(axis.last)
-    for j, span in enumerate(np.asarray(spans)):
+    ahead = last + np.arange(1, LOOKAHEAD + 1)
+    features = [_line] * 3 + [_season, _season, _parabola]
+    for j, (span, one) in enumerate(zip(np.asarray(spans), features, strict=True)):
         inside = np.asarray(series.present) & (times > last - span)
-        middle = last + (LOOKAHEAD + 1) / 2
-        point, weights, residuals = _line(times[inside], values[inside], middle)
+        point, weights, residuals = _forecast(one, times[inside], values[inside], ahead)
         np.testing.assert_allclose(float(fits.point[j]), point, rtol=1e-9)
         np.testing.assert_allclose(
             float(fits.variance[j]), ((weights * residuals) ** 2).sum(), rtol=1e-9
         )
+
+
+SEASONAL = TrendModels(others=OTHERS[:1])
+
+
+def _wave(height: float, seed: int = 0) -> tuple[Series, TimeAxis]:
+    """A season of six periods, at the end of which it starts to rise."""
+    times = np.arange(1.0, 241.0)
+    wave = height * np.sin(2 * np.pi * times / PERIOD)
+    values = wave + 0.2 * np.random.default_rng(seed).normal(size=240)
+    return Series(jnp.asarray(values), times, np.ones(240, bool)), TimeAxis(0.0, 240.0, LOOKAHEAD)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_season_leads_where_there_is_one(seed: int) -> None:
+    signs = Rademacher(jax.random.key(0), 100)
+    truth = np.mean(np.sin(2 * np.pi * np.arange(241, 246) / PERIOD))
+    series, axis = _wave(1.0, seed)
+    found = jax.jit(tried_forecasts)(SEASONAL, series, series, axis, signs)
+    season = found.spans.size - 1
+    assert SEASONAL.names(season + 1) == ("line",) * season + ("season",)
+    assert int(found.choice.best) == season
+    misses = np.abs(np.asarray(found.fits.point) - truth)
+    assert misses[season] < 0.4 * misses[:season].min()
+    assert misses[season] < 4 * float(found.errors[season])
+    assert float(found.biases[season]) < 0.1 * float(found.biases[:season].max())
+    # A model of the whole log has no past of its own, so it is believed no more than the worst line.
+    untried = TrendModels(others=(dataclasses.replace(OTHERS[0], share=1.0),))
+    calibration = calibrate(untried, series, untried.spans(axis, season), axis)
+    assert not bool(calibration.tried[season])
+    assert float(calibration.bias[season]) == float(calibration.bias.max())
+
+
+def test_a_season_does_not_lead_where_there_is_none() -> None:
+    """Its further columns cost variance, and there is nothing to gain."""
+    leads = []
+    for seed in range(10):
+        series, axis = _wave(0.0, seed)
+        spans = SEASONAL.spans(axis, 6)
+        calibration = calibrate(SEASONAL, series, spans, axis)
+        counts = jnp.sum(SEASONAL.designs(spans, series.times, series.present, axis).present, 1)
+        leads.append(int(choose_models(SEASONAL, spans, counts, calibration).best) == 6)
+    assert np.mean(leads) < 0.5
+
+
+def test_a_season_is_fourier_or_a_line_with_waves() -> None:
+    """Any basis may be a model: without a slope, the Fourier basis leads likewise."""
+    series, axis = _wave(1.0)
+    fourier = TrendModels(others=(TrendModel(FourierBasis(1, PERIOD), 0.5, "fourier"),))
+    span, fit = leading_model(fourier, series, series, axis)
+    assert float(span) == 120
+    assert int(fit.design.num_columns) == 3
+    truth = np.mean(np.sin(2 * np.pi * np.arange(241, 246) / PERIOD))
+    assert float(fit.point) == pytest.approx(truth, abs=0.15)
 
 
 def _choice(bias: list[float], variance: list[float], swing: float = 1.0, tried: Any = None) -> Any:
@@ -158,7 +244,8 @@ def _choice(bias: list[float], variance: list[float], swing: float = 1.0, tried:
         jnp.full(len(bias), swing),
         jnp.asarray([True] * len(bias) if tried is None else tried),
     )
-    return choose_scales(Scales(tolerance=2.0), counts, calibration)
+    spans = 0.5 ** jnp.arange(len(bias))
+    return choose_models(TrendModels(tolerance=2.0), spans, counts, calibration)
 
 
 def test_the_scale_with_the_smallest_error_leads_and_shorter_credible_ones_must_pass() -> None:
@@ -211,7 +298,9 @@ def test_more_capacity_changes_nothing() -> None:
     series, axis = _series()
     padded, _ = _series(spare=40)
     signs = Rademacher(jax.random.key(0), 200)
-    first, second = (forecast_scales(Scales(), one, one, axis, signs) for one in (series, padded))
+    first, second = (
+        tried_forecasts(TrendModels(), one, one, axis, signs) for one in (series, padded)
+    )
     best = int(first.choice.best)
     assert best == int(second.choice.best)
     np.testing.assert_allclose(first.fits.point[best], second.fits.point[best], rtol=1e-10)
@@ -250,7 +339,6 @@ def _test(
 def test_a_clearly_better_policy_is_deployed_and_the_record_says_why() -> None:
     decision = _test(_log())
     assert decision.verdict is Verdict.DEPLOY
-    assert decision.advantage is not None
     assert decision.p_value is not None
     assert decision.advantage.lower > 0
     assert decision.p_value <= 0.05
@@ -259,7 +347,7 @@ def test_a_clearly_better_policy_is_deployed_and_the_record_says_why() -> None:
     assert decision.p_value == max(scale.p_value for scale in needed)
     assert "advantage at least" in str(decision)
     again = _test(_log())
-    assert again.to_json() == decision.to_json()
+    assert again.to_dict() == decision.to_dict()
 
 
 def test_training_episodes_may_end_long_before_the_log() -> None:
@@ -277,17 +365,17 @@ def test_training_episodes_may_end_long_before_the_log() -> None:
 
 @pytest.mark.parametrize(("lately", "agree"), [(0.0, True), (-1.0, False)])
 def test_policies_that_did_the_same_lately_do_not_contradict(lately: float, agree: bool) -> None:
-    log = _log()
     noise = np.random.default_rng(1).normal(size=300)
     difference = jnp.asarray(np.where(np.arange(300) < 260, 5 + noise, lately))
     axis = TimeAxis(jnp.asarray(0.0), jnp.asarray(300.0), LOOKAHEAD)
+    series = Series(difference, np.arange(1.0, 301.0), np.ones(300, bool))
     signs = Rademacher(jax.random.key(0), 100)
-    test = jax.jit(
-        lambda values: (
-            paired_test(MULTISCALE, (log, values), (log, values), axis, signs, level=0.05).agree
-        )
-    )
-    assert bool(test(difference)) == agree
+
+    @jax.jit
+    def agreement(series: Series) -> jax.Array:
+        return _agree(tried_forecasts(TrendModels(), series, series, axis, signs), 0.0, 0.05)
+
+    assert bool(agreement(series)) == agree
 
 
 def test_a_margin_and_a_level_move_the_verdict() -> None:
@@ -298,8 +386,8 @@ def test_a_margin_and_a_level_move_the_verdict() -> None:
     assert _test(log, level=1e-9).p_value == pytest.approx(_test(log).p_value)
 
 
-def test_without_scales_the_paired_bound_is_that_of_the_difference() -> None:
-    settings = ForecastSettings(LOOKAHEAD, basis=CosineBasis(1), paired=True, draws=999)
+def test_with_a_basis_the_paired_bound_is_that_of_the_difference() -> None:
+    settings = ForecastSettings(LOOKAHEAD, Paired(CosineBasis(1)), draws=999)
     log = _log()
     decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), settings)
     chosen = np.asarray(log.actions)[:, 0]
@@ -308,7 +396,6 @@ def test_without_scales_the_paired_bound_is_that_of_the_difference() -> None:
     alone = forecast_returns(
         difference, np.asarray(log.episode_numbers), dataclasses.replace(settings, alpha=0.1)
     )
-    assert decision.advantage is not None
     np.testing.assert_allclose(decision.advantage.point, alone.point, rtol=1e-10)
     np.testing.assert_allclose(decision.advantage.lower, alone.lower, rtol=1e-10)
 
@@ -350,24 +437,30 @@ def test_another_past_changes_the_bias_that_is_believed_and_never_the_point() ->
         series.returns + 5 * jnp.sin(jnp.asarray(series.times) / 9), series.times, series.present
     )
     signs = Rademacher(jax.random.key(0), 100)
-    calm, rough = (forecast_scales(Scales(), series, past, axis, signs) for past in (series, other))
+    calm, rough = (
+        tried_forecasts(TrendModels(), series, past, axis, signs) for past in (series, other)
+    )
     np.testing.assert_array_equal(calm.fits.point, rough.fits.point)
     assert np.all(np.asarray(rough.biases) > np.asarray(calm.biases))
 
 
 def test_bad_settings_are_refused() -> None:
-    with pytest.raises(SettingsError, match=r"paired"):
-        ForecastSettings(5, scales=Scales())
     with pytest.raises(SettingsError, match=r"tolerance"):
-        Scales(tolerance=0.5)
+        TrendModels(tolerance=0.5)
     with pytest.raises(SettingsError, match=r"caution"):
-        Scales(caution=float("nan"))
+        TrendModels(caution=float("nan"))
+    with pytest.raises(SettingsError, match=r"smallest is 3"):
+        TrendModels(smallest=3)
+    with pytest.raises(SettingsError, match=r"origins 2"):
+        TrendModels(origins=2)
+    for share in (0.0, 1.5, np.nan):
+        with pytest.raises(SettingsError, match=f"share is {share}"):
+            TrendModel(CosineBasis(1), share)
     with pytest.raises(SettingsError, match=r"level is 5"):
         _test(_log(), level=5.0)
-    with pytest.raises(SettingsError, match=r"bounds of its own"):
-        ForecastSettings(5, paired=True, interval=percentile_interval)
-    with pytest.raises(SettingsError, match=r"level of its own"):
-        safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), ForecastSettings(5), level=0.01)
+    two_bounds = ForecastSettings(5, draws=100)
+    with pytest.raises(SettingsError, match=r"at least 200 draws"):
+        safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), two_bounds, level=0.01)
 
 
 def test_an_interval_is_wider_than_that_of_any_scale_it_needs_and_has_a_curve() -> None:
@@ -405,8 +498,7 @@ def _verdicts(settings: ForecastSettings, period: float, logs: int) -> tuple[Any
             candidate,
             world.safe_policy,
             HeldOutEpisodes(parts[0]),
-            axis,
-            Rademacher(jax.random.key(1), settings.draws),
+            Terms(axis, Rademacher(jax.random.key(1), settings.draws), settings.alpha),
             training=TrainingEpisodes(parts[1]),
         )
         future = numbers[-1] + jnp.arange(1.0, settings.lookahead + 1)

@@ -58,7 +58,7 @@ class RecentMeans(ValueModel):
     """Means of the reward-to-go by action and step, over the episodes close in time.
 
     An episode weighs 2^(−|time difference| / half-life). The half-life is the one of span, span/2, …
-    (`ladder` of them) whose past-only means best foretold the training episodes one by one.
+    (`ladder` of them) whose past-only means best predicted the training episodes one by one.
     `shrinkage` counts as that many episodes at the mean over all actions, so that an action seldom
     seen is worth what the others are. Before the first and after the last training episode the mean
     at that end is held; without any data it is 0.

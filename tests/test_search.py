@@ -17,34 +17,44 @@ from tidegate import (
     GaussianPolicy,
     HeldOutEpisodes,
     LinearPolicy,
-    Mammen,
     MLPPolicy,
-    Objective,
     PolicyError,
     Propensity,
-    Rademacher,
     RecordedPolicy,
     SearchSettings,
     SettingsError,
-    Side,
     SoftmaxPolicy,
     TrainingEpisodes,
-    Webb,
-    percentile_interval,
-    percentile_t_interval,
+    TwoBounds,
     search_candidate,
 )
 from tidegate.action_table import is_tabular
 from tidegate.basis import TimeAxis
-from tidegate.bootstrap import KeyedMultipliers
-from tidegate.candidate import mean_entropy, natural_gradient, search_objective, tabular_objective
+from tidegate.bootstrap import (
+    KeyedMultipliers,
+    Mammen,
+    Rademacher,
+    Side,
+    Webb,
+    percentile_interval,
+    percentile_t_interval,
+)
 from tidegate.episodes import grow
-from tidegate.performance import design_for, policy_trend
+from tidegate.forecast import estimated_returns
 from tidegate.policies import ParametricPolicy
+from tidegate.search import (
+    Objective,
+    mean_entropy,
+    natural_gradient,
+    search_objective,
+    tabular_objective,
+)
+from tidegate.trend import TrendDesign, fit_trend, trend_design
 
 from .oracles import finite_difference, one_step_frame
 
-FORECAST = ForecastSettings(4, basis=CosineBasis(2), discount=0.9)
+TEST = TwoBounds(CosineBasis(2))
+FORECAST = ForecastSettings(4, TEST, discount=0.9)
 
 
 def _multi_step_log() -> EpisodeLog:
@@ -82,13 +92,19 @@ CASES: list[tuple[ParametricPolicy, EpisodeLog]] = [
 ]
 
 
+def _design(log: EpisodeLog) -> TrendDesign:
+    times = np.asarray(log.episode_numbers)
+    axis = TimeAxis.over(log.span, FORECAST.lookahead)
+    return trend_design(TEST.basis, times, log.present, axis)
+
+
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize(("policy", "log"), CASES)
 def test_gradient_through_the_sort(
     policy: ParametricPolicy, log: EpisodeLog, objective: Objective
 ) -> None:
     settings = SearchSettings(objective=objective, entropy_weight=0.3)
-    design = design_for(FORECAST, log, TimeAxis.over(log.span, FORECAST.lookahead))
+    design = _design(log)
     signs = Rademacher(jax.random.key(0), 200)
     policy = jax.tree.map(jnp.asarray, policy)
     flat, unravel = ravel_pytree(policy)
@@ -109,7 +125,7 @@ def test_the_action_table_is_the_same_objective(objective: Objective, in_returns
     settings = SearchSettings(
         objective=objective, entropy_weight=0.3, entropy_in_returns=in_returns
     )
-    design = design_for(FORECAST, padded, TimeAxis.over(log.span, FORECAST.lookahead))
+    design = _design(padded)
     signs = Webb(jax.random.key(0), 200)
     policy = jax.tree.map(jnp.asarray, policy)
     assert is_tabular(policy, log, FORECAST)
@@ -147,10 +163,11 @@ def test_objective_is_the_interval_plus_entropy(
 ) -> None:
     policy, log = CASES[1]
     settings = SearchSettings(objective=objective, entropy_weight=0.7, alpha=0.05)
-    design = design_for(FORECAST, log, TimeAxis.over(log.span, FORECAST.lookahead))
+    design = _design(log)
     signs = kind(jax.random.key(3), 199)
     value = search_objective(policy, settings, FORECAST, log, design, signs)
-    bound = interval(policy_trend(FORECAST, policy, log, design), signs, 0.05, Side.LOWER).lower
+    fit = fit_trend(design, estimated_returns(FORECAST, policy, log))
+    bound = interval(fit, signs, 0.05, Side.LOWER).lower
     expected = float(bound) + 0.7 * float(mean_entropy(policy, log))
     assert float(value) == pytest.approx(expected, rel=1e-10)
 
@@ -159,7 +176,7 @@ def test_entropy_in_returns_is_a_reward_that_is_not_differentiated() -> None:
     """One step, point forecast: ∇ Σ aᵢ wᵢ (rᵢ − λ log π(aᵢ)) with the logarithm held fixed."""
     policy, log = CASES[0]
     settings = SearchSettings(objective=Objective.MEAN, entropy_weight=0.5, entropy_in_returns=True)
-    design = design_for(FORECAST, log, TimeAxis.over(log.span, FORECAST.lookahead))
+    design = _design(log)
     signs = Rademacher(jax.random.key(0), 20)
     gradient = jax.grad(search_objective)(
         jax.tree.map(jnp.asarray, policy), settings, FORECAST, log, design, signs

@@ -35,15 +35,13 @@ from .bootstrap import (
 )
 from .episodes import EpisodeLog, TrainingEpisodes
 from .errors import PolicyError, SettingsError
-from .performance import (
+from .forecast import (
     ForecastSettings,
-    design_for,
     estimated_returns,
     series_of,
     training_values,
 )
 from .policies import ParametricPolicy, Policy, SoftmaxPolicy
-from .scales import leading_scale
 from .trend import TrendDesign, TrendFit, fit_trend
 
 
@@ -214,10 +212,10 @@ def continue_search(
 ) -> SearchState:
     """`settings.steps` gradient steps; a step whose gradient is not finite is not taken.
 
-    If the test is paired, the search climbs the bound on the advantage over `against`.
+    For a test of the difference, the search climbs the bound on the advantage over `against`.
     """
     log = training.log
-    others = (against,) if forecasting.paired and against is not None else ()
+    others = forecasting.test.rivals(against)
     model = training_values(forecasting, log, state.policy, *others)
     rival = [estimated_returns(forecasting, one, log, model(one)) for one in others]
     values = model(state.policy)
@@ -253,12 +251,10 @@ def _search_design(
     values: Float[Array, "n t a"] | None,
     axis: TimeAxis,
 ) -> TrendDesign:
-    """The trend that the search forecasts with: of several scales, the one that erred least."""
-    if forecasting.scales is None:
-        return design_for(forecasting, log, axis)
+    """The trend that the search forecasts with: of several models, the one that erred least."""
     series = series_of(log, estimated_returns(forecasting, policy, log, values))
-    _, fits, choice = leading_scale(forecasting.scales, series, axis)
-    return map_leaves(lambda leaf: leaf[choice.best], fits.design)
+    _, fit = forecasting.test.lead(series, series, axis)
+    return fit.design
 
 
 @full_products
@@ -308,7 +304,7 @@ def search_candidate(
 ) -> ParametricPolicy:
     """The policy with the highest lower bound on its forecast, found from the training episodes.
 
-    With paired settings and `against` given, it is the bound on the advantage over that policy.
+    For a test of the difference, with `against` given, it is the bound on the advantage over that policy.
     """
     if not isinstance(training, TrainingEpisodes):
         raise SettingsError(

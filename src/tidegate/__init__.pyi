@@ -1,0 +1,49 @@
+"""The public names, each in the file that defines it. This list is read when a name is first used."""
+
+__version__: str
+
+from .basis import ConstantBasis as ConstantBasis
+from .basis import CosineBasis as CosineBasis
+from .basis import FourierBasis as FourierBasis
+from .basis import PeriodicBasis as PeriodicBasis
+from .basis import PolynomialBasis as PolynomialBasis
+from .comparison import Multiscale as Multiscale
+from .comparison import Paired as Paired
+from .comparison import Reason as Reason
+from .comparison import TwoBounds as TwoBounds
+from .comparison import Verdict as Verdict
+from .door import Propensity as Propensity
+from .drivers import LiveLoop as LiveLoop
+from .drivers import simulate as simulate
+from .episodes import EpisodeLog as EpisodeLog
+from .episodes import HeldOutEpisodes as HeldOutEpisodes
+from .episodes import TrainingEpisodes as TrainingEpisodes
+from .episodes import split_log as split_log
+from .errors import LogError as LogError
+from .errors import PolicyError as PolicyError
+from .errors import SettingsError as SettingsError
+from .errors import TidegateError as TidegateError
+from .forecast import Forecast as Forecast
+from .forecast import ForecastSettings as ForecastSettings
+from .forecast import forecast_performance as forecast_performance
+from .loop import SpinSettings as SpinSettings
+from .models import TrendModel as TrendModel
+from .policies import GaussianPolicy as GaussianPolicy
+from .policies import LinearPolicy as LinearPolicy
+from .policies import MLPPolicy as MLPPolicy
+from .policies import Policy as Policy
+from .policies import RecordedPolicy as RecordedPolicy
+from .policies import SoftmaxPolicy as SoftmaxPolicy
+from .policies import TabularPolicy as TabularPolicy
+from .policies import load_policy as load_policy
+from .policies import save_policy as save_policy
+from .presets import multiscale_settings as multiscale_settings
+from .presets import paper_settings as paper_settings
+from .record import Decision as Decision
+from .returns import dr_returns as dr_returns
+from .returns import pdis_returns as pdis_returns
+from .safety import safety_test as safety_test
+from .search import SearchSettings as SearchSettings
+from .search import search_candidate as search_candidate
+from .values import LinearValues as LinearValues
+from .values import RecentMeans as RecentMeans

@@ -1,0 +1,560 @@
+"""Two policies on the same episodes: tests as objects, each with the same answer.
+
+A test says whether the candidate's returns are forecast to exceed the safe policy's, and how its trend is
+modelled. `TwoBounds` is the published one: a bound of each policy at α/2. `Paired` bounds the difference at
+α: both policies see the same noise, so their difference is known better than either. `Multiscale` is
+paired, and the past tries the trend models; what it finds credible must agree.
+"""
+
+import abc
+import enum
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .arrays import Floats, map_leaves, replace_at
+from .basis import Basis, CosineBasis, TimeAxis
+from .bootstrap import (
+    ConfidenceInterval,
+    Multipliers,
+    Side,
+    check_draws,
+    one_sided,
+    percentile_t_interval,
+    tail,
+    tail_probability,
+)
+from .models import (
+    LINE,
+    ModelForecasts,
+    Series,
+    TrendModels,
+    largest,
+    leading_model,
+    smallest,
+    tried_forecasts,
+    trusted_forecast,
+)
+from .policies import Policy
+from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
+
+MIN_EPISODES = 10
+CURVE_POINTS = 200
+
+
+class Verdict(enum.Enum):
+    """What to do."""
+
+    DEPLOY = "deploy the candidate"
+    KEEP = "keep the safe policy"
+
+
+class Reason(enum.IntEnum):
+    """Why; in the order in which the test asks. Only the first one deploys."""
+
+    BETTER = 0
+    NO_EPISODES = 1
+    TOO_FEW_EPISODES = 2
+    LOG_FULL = 3
+    SINGULAR_TREND = 4
+    SUPPORT = 5
+    NO_VARIATION = 6
+    NOT_FINITE = 7
+    BUDGET_SPENT = 8
+    NOT_FORECASTABLE = 9
+    NOT_BETTER = 10
+    SCALES_DISAGREE = 11
+
+    @property
+    def sentence(self) -> str:
+        return _SENTENCES[self]
+
+
+_SENTENCES = {
+    Reason.BETTER: "the candidate is forecast to beat the safe policy, beyond chance.",
+    Reason.NO_EPISODES: "there is no test episode. Hold some out: lower train_fraction, or collect.",
+    Reason.TOO_FEW_EPISODES: (
+        f"there are too few test episodes (at least {MIN_EPISODES}, as many as the shortest time scale "
+        "has, and two per feature of a basis). Collect more, or use a smaller basis."
+    ),
+    Reason.LOG_FULL: (
+        "the log's capacity was exhausted and episodes were lost. Start again with a larger capacity."
+    ),
+    Reason.SINGULAR_TREND: (
+        "the trend cannot be identified from these episode times (the design is singular). "
+        "Use a smaller basis or a longer log."
+    ),
+    Reason.SUPPORT: (
+        "the importance ratios of a policy do not average to one: it takes actions that the log "
+        "does not support, or the logged propensities are wrong. Collect with more exploration, or "
+        "check the propensities."
+    ),
+    Reason.NO_VARIATION: (
+        "the estimated returns show no variation about their trend, so they carry no evidence. "
+        "Check the rewards and the policies' probabilities."
+    ),
+    Reason.NOT_FINITE: (
+        "a bound is not a finite number. Check for extreme rewards or ratios, or raise the number "
+        "of draws."
+    ),
+    Reason.BUDGET_SPENT: (
+        "the error budget has nothing for this test, so it cannot open the gate. Set a new budget for new "
+        "episodes, and say so."
+    ),
+    Reason.NOT_FORECASTABLE: (
+        "the trend is not forecastable: at every time scale, forecasts of the past missed by as much as "
+        "there was to forecast. Shorten the lookahead, or gate more often."
+    ),
+    Reason.NOT_BETTER: (
+        "the candidate is not forecast to beat the safe policy, beyond chance. Collect more episodes, or "
+        "propose a candidate with a clearer advantage."
+    ),
+    Reason.SCALES_DISAGREE: (
+        "the latest episodes point the other way: a shorter time scale forecasts a disadvantage, beyond "
+        "chance. Wait for more episodes."
+    ),
+}
+
+
+class Terms(eqx.Module):
+    """On which terms policies are compared: until when, with which draws, how surely.
+
+    `level` is what a test may use of the probability of a wrong deployment, α unless there is a budget;
+    `margin` is how much worse the candidate may be, as for a guardrail.
+    """
+
+    axis: TimeAxis
+    multipliers: Multipliers
+    alpha: float = eqx.field(static=True)
+    level: Any = None
+    margin: Float[Array, ""] | float = 0.0
+
+    @property
+    def granted(self) -> Any:
+        return self.alpha if self.level is None else self.level
+
+
+class Trials(eqx.Module):
+    """What each trend model says of the difference, and what the test asks of it."""
+
+    spans: Float[Array, " j"]
+    counts: Int[Array, " j"]
+    points: Float[Array, " j"]
+    errors: Float[Array, " j"]
+    biases: Float[Array, " j"]
+    p_values: Float[Array, " j"] | None
+    needed: Bool[Array, " j"]
+    watched: Bool[Array, " j"]
+    best: Int[Array, ""]
+
+
+class Comparison(eqx.Module):
+    """A test's answer, as arrays; `p_value` is None for a test that has none.
+
+    `point` is the forecast advantage of the candidate and `lower` its lower bound; `difference` is the
+    trend behind them. The policies' own trends and intervals are for display, unless the test is made
+    of them.
+    """
+
+    candidate: TrendFit
+    safe: TrendFit
+    candidate_interval: ConfidenceInterval
+    safe_interval: ConfidenceInterval
+    difference: TrendFit
+    point: Float[Array, ""]
+    lower: Float[Array, ""]
+    p_value: Float[Array, ""] | None
+    trials: Trials
+    reason: Int[Array, ""]
+    alpha: float = eqx.field(static=True)  # the probability outside the policies' own intervals
+
+    @property
+    def standard_error(self) -> Float[Array, ""]:
+        """Of the forecast advantage, bias included."""
+        return self.trials.errors[self.trials.best]
+
+    @property
+    def deploys(self) -> Bool[Array, ""]:
+        return self.reason == Reason.BETTER
+
+
+class ComparisonTest(eqx.Module):
+    """How the trend is modelled, and how two policies are compared."""
+
+    @property
+    @abc.abstractmethod
+    def least_episodes(self) -> int:
+        """How many episodes the test needs."""
+
+    @property
+    def tries_models(self) -> bool:
+        """Whether training episodes are needed to try trend models on."""
+        return False
+
+    @property
+    def has_p_value(self) -> bool:
+        """Whether the test may be held to any level, even one that is only known when it runs."""
+        return True
+
+    def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
+        """Whom a search must beat to climb what this test bounds: nobody, or the other policy."""
+        return () if against is None else (against,)
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> Basis:
+        """The smooth trend over the whole log that checks hold against a constant."""
+
+    @property
+    @abc.abstractmethod
+    def lead_shape(self) -> Basis:
+        """The trend of the leading model, for a test of whether a richer one fits better."""
+
+    @property
+    @abc.abstractmethod
+    def trend_words(self) -> str:
+        """What the bounds assume of the trend."""
+
+    @property
+    @abc.abstractmethod
+    def rule(self) -> str:
+        """When the gate opens, in a sentence."""
+
+    @abc.abstractmethod
+    def lead(
+        self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
+    ) -> tuple[Float[Array, ""], TrendFit]:
+        """The span and the trend of the model that forecasts `series`, of those tried on `past`."""
+
+    @abc.abstractmethod
+    def forecast(
+        self, series: Series, past: Series, terms: Terms, side: Side
+    ) -> tuple[TrendFit, ConfidenceInterval]:
+        """The trend of one policy's returns, and bounds on their forecast."""
+
+    @abc.abstractmethod
+    def compare(self, tested: Series, past: Series, terms: Terms) -> Comparison:
+        """Will the first of two series of returns exceed the second, less the margin?"""
+
+    def model_names(self, count: int) -> tuple[str, ...]:
+        """What the trend models are called that `compare` has tried."""
+        return ("trend",) * count
+
+    @abc.abstractmethod
+    def curve(
+        self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any
+    ) -> tuple[Floats, Floats]:
+        """Times and values of a trend, for a picture."""
+
+
+class _OneBasis(ComparisonTest):
+    """One model of the whole log, taken on trust."""
+
+    basis: Basis = eqx.field(default_factory=lambda: CosineBasis(3))
+
+    @property
+    def least_episodes(self) -> int:
+        return max(MIN_EPISODES, 2 * self.basis.size)
+
+    @property
+    def shape(self) -> Basis:
+        return self.basis
+
+    @property
+    def lead_shape(self) -> Basis:
+        return self.basis
+
+    @property
+    def trend_words(self) -> str:
+        return "a smooth trend in the span of the basis"
+
+    def design(self, series: Series, axis: TimeAxis) -> TrendDesign:
+        """The regression that these times give."""
+        return trend_design(self.basis, series.times, series.present, axis)
+
+    def lead(
+        self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
+    ) -> tuple[Float[Array, ""], TrendFit]:
+        return jnp.asarray(axis.length), fit_trend(self.design(series, axis), series.returns)
+
+    def forecast(
+        self, series: Series, past: Series, terms: Terms, side: Side
+    ) -> tuple[TrendFit, ConfidenceInterval]:
+        fit = fit_trend(self.design(series, terms.axis), series.returns)
+        return fit, percentile_t_interval(fit, terms.multipliers, terms.alpha, side)
+
+    def curve(
+        self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any
+    ) -> tuple[Floats, Floats]:
+        points = np.linspace(float(axis.origin) + 1, float(axis.end), CURVE_POINTS)
+        return points, np.asarray(trend_curve(fit, self.basis, axis, points))
+
+
+class TwoBounds(_OneBasis):
+    """The published test: the candidate's lower bound above the safe policy's upper bound, α/2 each.
+
+    Its level is that of the bounds, so it must be known before the test runs.
+    """
+
+    @property
+    def has_p_value(self) -> bool:
+        return False
+
+    @property
+    def rule(self) -> str:
+        return "The gate opens only if the candidate's lower bound is above the safe policy's upper bound."
+
+    def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
+        return ()
+
+    def compare(self, tested: Series, past: Series, terms: Terms) -> Comparison:
+        level, margin = terms.granted, terms.margin
+        check_draws(terms.multipliers.num_draws, tail(level, Side.BOTH))
+        design = self.design(tested, terms.axis)
+
+        def bounded(returns: Float[Array, " n"]) -> tuple[TrendFit, ConfidenceInterval]:
+            fit = fit_trend(design, returns)
+            return fit, percentile_t_interval(fit, terms.multipliers, level, Side.BOTH)
+
+        # One vmap over both policies, so that the multipliers are made once.
+        fits, intervals = jax.vmap(bounded)(tested.returns)
+        lower, upper = intervals.lower[0] + margin, intervals.upper[1]
+        doubts = {
+            **_design_doubts(self, design),
+            Reason.NO_VARIATION: ~jnp.all(jax.vmap(_varies)(fits)),
+            Reason.NOT_FINITE: ~(jnp.isfinite(lower) & jnp.isfinite(upper)),
+            Reason.NOT_BETTER: ~(lower > upper),
+        }
+        first, second = (map_leaves(lambda leaf, i=i: leaf[i], (fits, intervals)) for i in (0, 1))
+        difference = fit_trend(design, tested.difference.returns)
+        return Comparison(
+            *(first[0], second[0], first[1], second[1]),
+            difference=difference,
+            point=difference.point,
+            lower=intervals.lower[0] - upper,
+            p_value=None,
+            trials=_only_trial(difference, terms.axis),
+            reason=first_doubt(doubts),
+            alpha=level,
+        )
+
+
+class _OnDifference(ComparisonTest):
+    """One bound on the forecast of candidate − safe."""
+
+    @abc.abstractmethod
+    def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
+        """The forecast of a series by every trend model."""
+
+    def compare(self, tested: Series, past: Series, terms: Terms) -> Comparison:
+        level, margin = terms.granted, terms.margin
+        found = self.model_forecasts(tested.difference, past.difference, terms)
+        choice, points = found.choice, found.fits.point
+        p_values = jax.vmap(tail_probability)(
+            (points + margin) / found.errors, found.draws, found.freedom
+        )
+        point, p_value = points[choice.best], largest(p_values, choice.needed)
+        varies = jax.vmap(_varies)(found.fits)
+        doubts = {
+            **_design_doubts(self, map_leaves(lambda leaf: leaf[0], found.fits.design)),
+            Reason.NO_VARIATION: ~jnp.all(jnp.where(choice.needed, varies, True)),
+            Reason.NOT_FINITE: ~(jnp.isfinite(point) & jnp.isfinite(p_value)),
+            Reason.BUDGET_SPENT: ~(jnp.asarray(level) > 0),
+            Reason.NOT_FORECASTABLE: ~choice.forecastable,
+            Reason.NOT_BETTER: ~(p_value <= level),
+            Reason.SCALES_DISAGREE: ~_agree(found, -margin, terms.alpha),
+        }
+
+        def alone(returns: Float[Array, " n"], past_returns: Float[Array, " m"]) -> Any:
+            series = Series(returns, tested.times, tested.present)
+            before = Series(past_returns, past.times, past.present)
+            return self.forecast(series, before, terms, Side.BOTH)
+
+        both = jax.vmap(alone)(tested.returns, past.returns)
+        first, second = (map_leaves(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
+        return Comparison(
+            *(first[0], second[0], first[1], second[1]),
+            difference=map_leaves(lambda leaf: leaf[choice.best], found.fits),
+            point=point,
+            lower=smallest(found.lower_bounds(level), choice.needed),
+            p_value=p_value,
+            trials=_trials(found, p_values),
+            reason=first_doubt(doubts),
+            alpha=terms.alpha,
+        )
+
+
+class Paired(_OnDifference, _OneBasis):
+    """One bound on the difference at α, with a trend taken on trust."""
+
+    @property
+    def rule(self) -> str:
+        return (
+            "The gate opens only if the p-value of the difference is small enough; the policies' own "
+            "intervals may overlap."
+        )
+
+    def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
+        return trusted_forecast(self.basis, series, terms.axis, terms.multipliers)
+
+
+class Multiscale(_OnDifference):
+    """One bound on the difference at α that must hold for every model that its past makes credible."""
+
+    models: TrendModels = eqx.field(default_factory=TrendModels)
+
+    @property
+    def least_episodes(self) -> int:
+        return max(MIN_EPISODES, self.models.smallest)
+
+    @property
+    def tries_models(self) -> bool:
+        return True
+
+    @property
+    def shape(self) -> Basis:
+        return CosineBasis(3)
+
+    @property
+    def lead_shape(self) -> Basis:
+        return LINE
+
+    @property
+    def trend_words(self) -> str:
+        return (
+            "a line through the episodes of the leading time scale that misses by about as much as it "
+            "missed in the past"
+        )
+
+    @property
+    def rule(self) -> str:
+        return (
+            "The gate opens only if the p-value of the difference is small enough at every time scale that "
+            "must pass, and no shorter scale points the other way; the policies' own intervals may overlap."
+        )
+
+    def model_names(self, count: int) -> tuple[str, ...]:
+        return self.models.names(count)
+
+    def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
+        return tried_forecasts(self.models, series, past, terms.axis, terms.multipliers)
+
+    def lead(
+        self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
+    ) -> tuple[Float[Array, ""], TrendFit]:
+        caution = self.models.caution if cautious else 0.0
+        return leading_model(self.models, series, past, axis, caution)
+
+    def forecast(
+        self, series: Series, past: Series, terms: Terms, side: Side
+    ) -> tuple[TrendFit, ConfidenceInterval]:
+        """Bounds that all credible models keep; the trend is the leading one, its variance with bias."""
+        caution = self.models.caution
+        found = tried_forecasts(
+            self.models, series, past, terms.axis, terms.multipliers, caution=caution
+        )
+        needed, best, level = found.choice.needed, found.choice.best, tail(terms.alpha, side)
+        lower = smallest(found.lower_bounds(level), needed)
+        upper = largest(found.upper_bounds(level), needed)
+        leading = map_leaves(lambda leaf: leaf[best], found.fits)
+        returns = jnp.where(jnp.asarray(series.present), series.returns, 0.0)
+        leading = replace_at(
+            lambda fit: (fit.returns, fit.variance), leading, (returns, found.errors[best] ** 2)
+        )
+        return leading, one_sided(side, lower=lower, upper=upper)
+
+    def curve(
+        self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any
+    ) -> tuple[Floats, Floats]:
+        """Over the span of the leading model."""
+        end = float(axis.end)
+        used = np.asarray(fit.design.present)[present]
+        if np.unique(times[used]).size < 2:
+            return np.array([float(axis.origin) + 1, end]), np.full(2, float(fit.point))
+        fitted = np.asarray(fit.coordinates @ fit.design.orthonormal)[present][used]
+        if self.models.others:
+            return times[used], fitted
+        line = np.polynomial.Polynomial.fit(times[used], fitted, 1)
+        points = np.linspace(float(times[used].min()), end, CURVE_POINTS)
+        return points, np.asarray(line(points))
+
+
+def first_doubt(doubts: dict[Reason, Bool[Array, ""]]) -> Int[Array, ""]:
+    """Every doubt must be a definite False before BETTER is reached."""
+    ordered = sorted(doubts)
+    return jnp.select(
+        [doubts[reason] for reason in ordered],
+        [jnp.int32(reason) for reason in ordered],
+        jnp.int32(Reason.BETTER),
+    )
+
+
+def earlier_doubt(one: Int[Array, ""], other: Int[Array, ""]) -> Int[Array, ""]:
+    """Of two reasons, the one that is asked first; BETTER only if both are."""
+    both = (one != Reason.BETTER) & (other != Reason.BETTER)
+    return jnp.where(both, jnp.minimum(one, other), jnp.maximum(one, other))
+
+
+def _design_doubts(test: ComparisonTest, design: TrendDesign) -> dict[Reason, Bool[Array, ""]]:
+    count = jnp.sum(design.present)
+    tolerance = np.sqrt(_epsilon(design.conditioning))
+    return {
+        Reason.NO_EPISODES: count < 1,
+        Reason.TOO_FEW_EPISODES: count < test.least_episodes,
+        Reason.SINGULAR_TREND: ~(design.conditioning > tolerance),
+    }
+
+
+def _varies(fit: TrendFit) -> Bool[Array, ""]:
+    scale = jnp.max(jnp.abs(fit.returns) * jnp.abs(fit.design.forecast_weights))
+    return fit.variance > (1e3 * _epsilon(fit.variance) * scale) ** 2
+
+
+def _epsilon(values: Array) -> float:
+    return float(np.finfo(values.dtype).eps)
+
+
+def _agree(found: ModelForecasts, limit: Float[Array, ""] | float, alpha: float) -> Bool[Array, ""]:
+    """Noise alone turns the sign at short scales: only what is clearly below the limit contradicts, and
+    the more models are watched, the clearer it must be."""
+    watched = found.choice.watched
+    level = alpha / jnp.maximum(jnp.sum(watched), 1)
+    # Where the policies did the same throughout a span, there is no noise: its point is the bound.
+    same = found.fits.variance == 0
+    above = jnp.where(same, found.fits.point >= limit, found.upper_bounds(level) > limit)
+    return jnp.all(jnp.where(watched, above, True))
+
+
+def _trials(found: ModelForecasts, p_values: Float[Array, " j"]) -> Trials:
+    choice = found.choice
+    return Trials(
+        spans=found.spans,
+        counts=found.counts,
+        points=found.fits.point,
+        errors=found.errors,
+        biases=found.biases,
+        p_values=p_values,
+        needed=choice.needed,
+        watched=choice.watched,
+        best=choice.best,
+    )
+
+
+def _only_trial(difference: TrendFit, axis: TimeAxis) -> Trials:
+    """The trend of the whole log, without a p-value."""
+    asked = jnp.ones(1, bool)
+    return Trials(
+        spans=jnp.reshape(axis.length, (1,)),
+        counts=jnp.sum(difference.design.present)[None],
+        points=difference.point[None],
+        errors=jnp.sqrt(difference.variance)[None],
+        biases=jnp.zeros(1),
+        p_values=None,
+        needed=asked,
+        watched=asked,
+        best=jnp.zeros((), int),
+    )

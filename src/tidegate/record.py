@@ -1,0 +1,246 @@
+"""A decision as a record: everything needed to defend it, and to reach it again. One way out for all records.
+
+`plain` turns any record into JSON values, once; what is not a finite number becomes null. `sealed` adds
+the hash of the content, so that a file can show that it was changed.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import itertools
+import json
+import math
+import platform
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from .arrays import Floats, Integers
+from .comparison import Reason, Verdict
+from .errors import SettingsError
+from .forecast import Forecast
+
+FORMAT = 3
+SEAL = "record_hash"
+MAX_POINTS = 1_000
+BINS = 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """The advantage that one trend model forecasts from the last `span` of the log.
+
+    `standard_error` holds the `bias`; `needed` models must pass, `watched` ones must not contradict, and
+    `role` says it in words.
+    """
+
+    model: str
+    span: float
+    episodes: int
+    point: float
+    standard_error: float
+    bias: float
+    p_value: float | None
+    needed: bool
+    watched: bool
+    role: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Advantage:
+    """What a test says of candidate − safe; `leading` is the trend model with the smallest error.
+
+    `p_value` is of "the candidate is not better"; None for a test that has none.
+    """
+
+    point: float
+    lower: float
+    standard_error: float
+    p_value: float | None
+    level: float
+    margin: float
+    scales: tuple[Scale, ...]
+    leading: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Decision:
+    """A verdict that can be defended: bounds, reason, settings, data hash, seed, versions."""
+
+    verdict: Verdict
+    reason: Reason
+    candidate: Forecast
+    safe: Forecast
+    advantage: Advantage
+    settings: dict[str, Any]
+    seed: int
+    data_hash: str
+    training_hash: str | None
+    policy_hashes: dict[str, str]
+    versions: dict[str, str]
+
+    @property
+    def p_value(self) -> float | None:
+        """Of "the candidate is not better"; None for a test that has none."""
+        return self.advantage.p_value
+
+    def __str__(self) -> str:
+        return f"{self.verdict.name}: {self.reason.sentence} {self.bounds}"
+
+    @property
+    def bounds(self) -> str:
+        """The numbers behind the verdict, in brackets."""
+        first, last = self.safe.forecast_times[0], self.safe.forecast_times[-1]
+        p = "" if self.p_value is None else f", p = {self.p_value:.2g}"
+        return (
+            f"[advantage at least {self.advantage.lower:.4g} over episodes {first:.10g} to {last:.10g}"
+            f"{p}; level {self.advantage.level:g}, {self.safe.num_episodes} test episodes]"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record in plain JSON values."""
+        return {
+            "verdict": self.verdict.name,
+            "reason": self.reason.name,
+            "sentence": self.reason.sentence,
+            "candidate": self._policy("candidate"),
+            "safe": self._policy("safe"),
+            "advantage": plain(self.advantage),
+            "settings": self.settings,
+            "seed": self.seed,
+            "test_data_hash": self.data_hash,
+            "training_data_hash": self.training_hash,
+            "versions": self.versions,
+        }
+
+    def _policy(self, role: str) -> dict[str, Any]:
+        return {"policy_hash": self.policy_hashes[role], **plain(getattr(self, role))}
+
+
+@functools.singledispatch
+def plain(record: Any) -> Any:
+    """Any record in JSON values, with the properties that it names in `derived`."""
+    if isinstance(record, enum.Enum):
+        return record.name
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        names = [field.name for field in dataclasses.fields(record)]
+        derived = getattr(record, "derived", ())
+        return {name: plain(getattr(record, name)) for name in (*derived, *names)}
+    if isinstance(record, dict):
+        return {str(key): plain(value) for key, value in record.items()}
+    if isinstance(record, np.ndarray | np.generic):
+        return plain(record.tolist())
+    if isinstance(record, list | tuple):
+        return [plain(value) for value in record]
+    return None if isinstance(record, float) and not math.isfinite(record) else record
+
+
+@plain.register
+def _(forecast: Forecast) -> Any:
+    """The numbers of a forecast, the past in a few bins, and points enough for a picture."""
+    scalars = (
+        "point", "lower", "upper", "standard_error", "alpha", "num_episodes", "effective_sample_size",
+    )  # fmt: skip
+    times, rows = forecast.forecast_times, thinned(forecast.returns.size)
+    values = {
+        **{name: getattr(forecast, name) for name in scalars},
+        "forecast_episodes": [times[0], times[-1]] if times.size else None,
+        "past": past_bins(forecast),
+        "points": {
+            "episode": forecast.episode_numbers[rows],
+            "estimated_return": forecast.returns[rows],
+        },
+        "curve": {"episode": forecast.curve_times, "fitted": forecast.curve},
+    }
+    return plain(values)
+
+
+def past_bins(forecast: Forecast, bins: int = BINS) -> list[dict[str, Any]]:
+    """The mean estimated return of consecutive episodes, in bins of about equal size."""
+    count = forecast.returns.size
+    edges = np.linspace(0, count, min(bins, count) + 1).astype(int)
+    return [
+        _bin(forecast.episode_numbers[low:high], forecast.returns[low:high])
+        for low, high in itertools.pairwise(edges)
+    ]
+
+
+def _bin(numbers: Floats, returns: Floats) -> dict[str, Any]:
+    # A sum of huge estimates may overflow: then the bin is undefined, which null says.
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = returns.std(ddof=1) / np.sqrt(returns.size) if returns.size > 1 else None
+        mean = returns.mean()
+    return {
+        "from": numbers[0], "to": numbers[-1], "episodes": returns.size, "mean": mean,
+        "standard_error": error,
+    }  # fmt: skip
+
+
+def thinned(count: int) -> Integers:
+    """At most `MAX_POINTS` evenly spread rows, the first and the last among them."""
+    if count <= MAX_POINTS:
+        return np.arange(count)
+    return np.linspace(0, count - 1, MAX_POINTS).round().astype(np.int64)
+
+
+def describe_settings(settings: Any) -> Any:
+    """Settings as plain JSON values: records by class and field, functions by name."""
+    if isinstance(settings, eqx.Module):
+        fields = {name: describe_settings(value) for name, value in vars(settings).items()}
+        return {"class": type(settings).__name__, **fields}
+    if isinstance(settings, tuple):
+        return [describe_settings(one) for one in settings]
+    if isinstance(settings, jax.Array | np.ndarray | np.generic):
+        return np.asarray(settings).tolist()
+    if callable(settings):
+        return getattr(settings, "__name__", repr(settings))
+    return plain(getattr(settings, "name", settings))
+
+
+def versions() -> dict[str, str]:
+    """What computed this."""
+    from . import __version__
+
+    return {
+        "tidegate": __version__,
+        "jax": jax.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def sealed(kind: str, content: dict[str, Any], version: int = FORMAT) -> dict[str, Any]:
+    """A record of this kind, with its format's version and its hash."""
+    record = {"kind": kind, "format": version, **content}
+    return {**record, SEAL: record_hash(record)}
+
+
+def record_hash(content: dict[str, Any]) -> str:
+    """SHA-256 of all but the seal; numbers by the digits that give every bit back."""
+    rest = {name: value for name, value in content.items() if name != SEAL}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_record(content: dict[str, Any], path: str | Path) -> None:
+    """Write a record's `to_dict`."""
+    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
+    Path(path).write_text(text + "\n", encoding="utf-8")
+
+
+def read_record(path: str | Path) -> dict[str, Any]:
+    """Read a record, whatever became of it since; the seal is judged by `verify`."""
+    expected = "a decision record written by `tidegate gate` or `tidegate improve`"
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{path} is not JSON: {error}.", expected=expected) from error
+    if not isinstance(content, dict) or SEAL not in content:
+        raise SettingsError(f"{path} is not a record.", expected=expected)
+    return content
