@@ -25,15 +25,14 @@ from scipy.stats import beta
 
 from tidegate import Paired, Reason, SpinSettings, paper_settings
 from tidegate.arrays import ArrayLike, replace_at
-from tidegate.budget import (
+from tidegate.gates.spending import (
     EvenSpending,
     FlatLevel,
     HarmonicSpending,
     OBrienFlemingSpending,
     PocockSpending,
-    Spending,
 )
-from tidegate.loop import SpinState, initial_state, observe, spin_step
+from tidegate.loop import Spending, SpinState, initial_state, observe, spin_step
 from tidegate.presets import multiscale_settings
 from tidegate.simulators.recommender import Recommender
 

@@ -26,8 +26,8 @@ from tidegate import (
     safety_test,
     split_log,
 )
-from tidegate.backtesting import Backtest, Rate, backtest, backtest_dates
 from tidegate.basis import TimeAxis
+from tidegate.checks.backtest import Backtest, Rate, backtest, backtest_dates
 from tidegate.episodes import grow
 from tidegate.record import plain
 from tidegate.trend import fit_trend, trend_design

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate import SettingsError, SoftmaxPolicy
-from tidegate.cli import Part, app
+from tidegate.cli.app import Part, app
 from tidegate.experiments import batches, beyond
 from tidegate.experiments.batches import cut, lapse
 from tidegate.experiments.beyond import JUMP, WORLDS, beyond_sweeps, coverage_cells, run_beyond

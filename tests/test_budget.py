@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from scipy.stats import norm
 
-from tests.test_workflows import resealed
+from tests.test_commands import resealed
 from tidegate import (
     ConstantBasis,
     EpisodeLog,
@@ -28,22 +28,14 @@ from tidegate import (
     safety_test,
 )
 from tidegate.basis import TimeAxis
-from tidegate.budget import (
-    EvenSpending,
-    FlatLevel,
-    HarmonicSpending,
-    OBrienFlemingSpending,
-    PocockSpending,
-    SidakLevel,
-    Spending,
-    fresh,
-    since,
-)
+from tidegate.commands.opening import silent
+from tidegate.commands.questions import allowed, last_episode, question
+from tidegate.commands.settings import PlainSettings
+from tidegate.commands.trials import Trial, prepare
 from tidegate.episodes import grow
-from tidegate.guardrails import Guardrail
-from tidegate.multiplicity import Multiplicity
-from tidegate.record import plain, write_record
-from tidegate.workflows.budgets import (
+from tidegate.gates.budget_rules import BudgetRule
+from tidegate.gates.guardrails import Guardrail
+from tidegate.gates.ledger import (
     EXHAUSTED,
     BudgetPlan,
     Entry,
@@ -59,11 +51,19 @@ from tidegate.workflows.budgets import (
     read_ledger,
     save_ledger,
 )
-from tidegate.workflows.choices import BudgetRule
-from tidegate.workflows.opening import silent
-from tidegate.workflows.settings import PlainSettings
-from tidegate.workflows.spending import allowed, last_episode, question
-from tidegate.workflows.trials import Trial, prepare
+from tidegate.gates.multiplicity import Multiplicity
+from tidegate.gates.spending import (
+    EvenSpending,
+    FlatLevel,
+    HarmonicSpending,
+    OBrienFlemingSpending,
+    PocockSpending,
+    SidakLevel,
+    fresh,
+    since,
+)
+from tidegate.loop import Spending
+from tidegate.record import plain, write_record
 
 ALPHA, TESTS = 0.05, 40
 PLANNED = [

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 
 from tests import test_logs_fuzz as fuzz
-from tests.test_workflows import EPISODES, LOG, PAPER, PLAIN, resealed
-from tidegate import cli, workflows
+from tests.test_commands import EPISODES, LOG, PAPER, PLAIN, resealed
+from tidegate import cli, commands
+from tidegate.gates.ledger import read_ledger
 from tidegate.record import write_record
 from tidegate.reports.log_page import log_page
 
@@ -81,7 +82,7 @@ def test_the_gate_deploys_keeps_and_is_verified(shell: Shell) -> None:
     assert "leads" in result.out
     assert "Decision record: decision.json" in result.err
     record = json.loads(Path("decision.json").read_text())
-    expected = workflows.gate("log.csv", candidate="column:new_prob", settings=PLAIN).to_dict()
+    expected = commands.gate("log.csv", candidate="column:new_prob", settings=PLAIN).to_dict()
     assert record == expected
     assert record["provenance"]["source"] == "log.csv"
     confirmed = shell("verify", "decision.json", "log.parquet")
@@ -115,16 +116,16 @@ def test_verify_refuses_another_log_and_an_edited_record(shell: Shell) -> None:
 def test_json_is_the_record_of_the_function(shell: Shell) -> None:
     spec = "column:new_prob"
     cases: dict[str, tuple[list[str], Any]] = {
-        "check": (["--policy", spec], workflows.check("log.csv", policy=spec, settings=PLAIN)),
+        "check": (["--policy", spec], commands.check("log.csv", policy=spec, settings=PLAIN)),
         "evaluate": (
-            ["--policy", spec], workflows.evaluate("log.csv", policy=spec, settings=PLAIN),
+            ["--policy", spec], commands.evaluate("log.csv", policy=spec, settings=PLAIN),
         ),
-        "gate": (CANDIDATE, workflows.gate("log.csv", candidate=spec, settings=PLAIN)),
+        "gate": (CANDIDATE, commands.gate("log.csv", candidate=spec, settings=PLAIN)),
         "backtest": (
             [*CANDIDATE, "--dates", "3"],
-            workflows.backtest("log.csv", candidate=spec, settings=PLAIN, dates=3),
+            commands.backtest("log.csv", candidate=spec, settings=PLAIN, dates=3),
         ),
-        "plan": (CANDIDATE, workflows.plan("log.csv", candidate=spec, settings=PLAIN)),
+        "plan": (CANDIDATE, commands.plan("log.csv", candidate=spec, settings=PLAIN)),
     }  # fmt: skip
     for command, (options, record) in cases.items():
         result = shell(command, "log.csv", *options, *FLAGS, "--json")
@@ -198,7 +199,7 @@ def test_columns_come_from_flags_and_from_a_file(shell: Shell) -> None:
     assert mine.code == 0, mine.err
     content = json.loads(mine.out)
     assert content["provenance"]["columns"]["propensity"] == "LOG_PROBABILITY"
-    theirs = workflows.evaluate("log.csv", policy=spec, settings=PAPER)
+    theirs = commands.evaluate("log.csv", policy=spec, settings=PAPER)
     assert content["forecast"]["lower"] == pytest.approx(theirs.forecast.lower)
 
 
@@ -287,7 +288,7 @@ def test_gates_share_an_error_budget(shell: Shell) -> None:
     assert Path("budget.json").read_text() == begun
     # Another seed is another question.
     result, second = decide(shell, *spends, "--seed", "1")
-    ledger = workflows.read_ledger("budget.json")
+    ledger = read_ledger("budget.json")
     levels = [one.level for one in ledger.entries]
     assert levels == [first["budget"]["level"], second["budget"]["level"]]
     assert 0 < levels[1] < levels[0]
@@ -362,7 +363,7 @@ def test_guardrails_and_a_budget(shell: Shell) -> None:
     result, record = decide(shell, *spends, "--guardrail", "load:0")
     assert (result.code, record["verdict"], record["reason"]) == (1, "KEEP", "BETTER")
     assert "'load' will rise by more than 0" in " ".join(result.out.split())
-    assert len(workflows.read_ledger("budget.json").entries) == 2
+    assert len(read_ledger("budget.json").entries) == 2
 
 
 def test_an_equal_candidate_is_kept(shell: Shell) -> None:
@@ -404,7 +405,7 @@ def test_a_defect_of_ours_is_not_taken_for_keep(
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("oops")
 
-    monkeypatch.setattr("tidegate.workflows.gating.decide", broken)
+    monkeypatch.setattr("tidegate.commands.gating.decide", broken)
     result = shell("gate", "log.csv", *CANDIDATE, *FLAGS)
     assert result.code == 2
     assert "nothing was decided" in result.err
@@ -443,7 +444,7 @@ def test_a_process_of_its_own_ends_the_same_way(tmp_path: Path) -> None:
 
 def test_the_commands_do_not_import_numbers_for_help() -> None:
     code = (
-        "import sys, tidegate.cli_logs, tidegate.workflows.flags; "
+        "import sys, tidegate.cli.log_commands, tidegate.cli.flags; "
         "sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'polars', 'rich.table')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

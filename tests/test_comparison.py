@@ -27,12 +27,12 @@ from tidegate import (
     safety_test,
     split_log,
 )
+from tidegate.checks.plan import plan
+from tidegate.commands.training import training_rows
 from tidegate.comparison import ComparisonTest, earlier_doubt, first_doubt
 from tidegate.episodes import split_rows, training_count
 from tidegate.models import TrendModels
-from tidegate.planning import plan
 from tidegate.record import Advantage, Scale
-from tidegate.workflows.training import training_rows
 
 SAFE, GOOD = SoftmaxPolicy(np.zeros(3)), SoftmaxPolicy([-1.0, 0.0, 2.0])
 TESTS: dict[str, ComparisonTest] = {

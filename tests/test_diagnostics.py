@@ -35,10 +35,9 @@ from tidegate import (
 )
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import Rademacher
-from tidegate.diagnostics import check_log, mean_is_one
-from tidegate.episodes import grow
-from tidegate.findings import Level, found
-from tidegate.goodness import (
+from tidegate.checks.findings import Level, found
+from tidegate.checks.fitness import check_log, mean_is_one
+from tidegate.checks.goodness import (
     DRAWS,
     TESTS,
     decisive_series,
@@ -46,12 +45,13 @@ from tidegate.goodness import (
     goodness_of_fit,
     richer_columns,
 )
+from tidegate.checks.trend_tests import autocorrelation_test, hc2_residuals, jump_test, score_test
+from tidegate.episodes import grow
 from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
 from tidegate.returns import episode_ratios, is_returns, observed_returns
 from tidegate.trend import TrendDesign, fit_trend, trend_design
-from tidegate.trend_tests import autocorrelation_test, hc2_residuals, jump_test, score_test
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(3)))
 POLICY = SoftmaxPolicy([0.5, 0.0, -0.5])

@@ -53,3 +53,40 @@ def test_links_between_pages_lead_somewhere() -> None:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_links_to_the_algorithms() -> None:
+    """File and line of entry of Algorithms 1, 2 and 3."""
+    linked = re.findall(r"\[`(\w+)`\]\((src/[\w/.]+)#L(\d+)\)", (PROJECT / "README.md").read_text())
+    assert [name for name, *_ in linked] == ["fit_trend", "percentile_t_interval", "spin_step"]
+    for name, path, line in linked:
+        text = (PROJECT / path).read_text().splitlines()
+        assert text[int(line) - 1].startswith(f"def {name}("), name
+
+
+def test_the_files_that_the_symbols_name_exist() -> None:
+    named = re.findall(r"`([\w/]+\.py)`", (PROJECT / "docs/symbols.md").read_text())
+    assert len(named) > 50
+    for name in named:
+        assert (PROJECT / "src/tidegate" / name).is_file(), name
+
+
+CITATION = re.compile(r"\b([A-Z][\w\'’]+)(?: et al\.)?,? \(?((?:18|19|20)\d\d)\b(?!-)")
+NOT_CITED = {"NeurIPS", "ICML", "November", "EPYC"}
+
+
+def test_everybody_who_is_cited_is_in_the_references() -> None:
+    pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
+    known = [
+        line for line in (PROJECT / "docs/references.md").read_text().splitlines() if "(" in line
+    ]
+    found = {
+        one
+        for path in (*pages, *(PROJECT / "src").rglob("*.py"))
+        if path.name != "references.md"
+        for one in CITATION.findall(path.read_text())
+        if one[0] not in NOT_CITED
+    }
+    assert len(found) > 30
+    for author, year in found:
+        assert any(author in line and f"({year})" in line for line in known), (author, year)

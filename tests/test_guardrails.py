@@ -32,18 +32,14 @@ from tidegate import (
     safety_test,
     split_log,
 )
-from tidegate import workflows as wf
-from tidegate.guardrails import GuardedDecision, Guardrail, guarded_test, parse_guardrail
+from tidegate import commands as wf
+from tidegate.cli.flags import GuardrailFlags, spread
+from tidegate.cli.tables import guardrail_table
+from tidegate.commands.guarding import guardrail_values, guardrails_from, with_outcomes
+from tidegate.gates.guardrails import GuardedDecision, Guardrail, guarded_test, parse_guardrail
+from tidegate.gates.multiplicity import Multiplicity, bonferroni, holm, holm_levels
 from tidegate.logs import Columns
-from tidegate.multiplicity import Multiplicity, bonferroni, holm, holm_levels
 from tidegate.record import plain
-from tidegate.workflows.flags import GuardrailFlags, spread
-from tidegate.workflows.guarding import (
-    guardrail_table,
-    guardrail_values,
-    guardrails_from,
-    with_outcomes,
-)
 
 SAFE, CANDIDATE = SoftmaxPolicy(np.zeros(2)), SoftmaxPolicy([0.0, 2.0])
 PAIRED = ForecastSettings(20, Paired(CosineBasis(1)))

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tidegate import TidegateError
-from tidegate.cli import app
+from tidegate.cli.app import app
 
 RUN = CliRunner().invoke
 

@@ -10,11 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tidegate.guardrails import Guardrail
-from tidegate.logs import Columns
-from tidegate.reports.log_page import log_page
-from tidegate.workflows import (
-    Budget,
+from tidegate.commands import (
     LogFile,
     PlainSettings,
     Preset,
@@ -25,7 +21,11 @@ from tidegate.workflows import (
     improve,
     plan,
 )
-from tidegate.workflows.settings import SearchChoices
+from tidegate.commands.settings import SearchChoices
+from tidegate.gates.guardrails import Guardrail
+from tidegate.gates.ledger import Budget
+from tidegate.logs import Columns
+from tidegate.reports.log_page import log_page
 
 EVIL = "<script>alert('x')</script>"
 VOID = {"meta", "br", "link", "img", "input", "hr"}

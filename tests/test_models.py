@@ -31,10 +31,10 @@ from tidegate import (
 )
 from tidegate.basis import TimeAxis
 from tidegate.bootstrap import Rademacher, tail_probability, tail_quantile
-from tidegate.budget import since
 from tidegate.comparison import Terms, _agree
 from tidegate.episodes import grow
 from tidegate.forecast import forecast_returns
+from tidegate.gates.spending import since
 from tidegate.models import (
     REACH,
     Calibration,

@@ -23,7 +23,7 @@ from tidegate import (
     safety_test,
 )
 from tidegate.basis import Basis, TimeAxis
-from tidegate.planning import GROWTH, Plan, _shrinkage, plan
+from tidegate.checks.plan import GROWTH, Plan, _shrinkage, plan
 from tidegate.presets import multiscale_forecast
 from tidegate.record import Advantage, plain
 from tidegate.trend import trend_design

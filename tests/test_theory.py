@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tidegate import SettingsError
-from tidegate.theory import lipschitz_bound
+from tidegate.checks.theory import lipschitz_bound
 
 
 def test_the_tight_example() -> None:

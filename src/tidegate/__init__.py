@@ -19,24 +19,20 @@ Read the files in this order, that of the data. Each imports only files above it
     search        ascent on the lower bound of the forecast
     record        every record's way out: plain values, seal, file
     safety        two policies + episodes -> decision; fails closed
-    budget        how much of α each test of a sequence may use
-    multiplicity  several hypotheses, one error rate
-    guardrails    no watched outcome may become worse than its margin
     loop          Algorithm 3: one turn of SPIN. Pure
     drivers       the loop live, and through a simulated world
     presets       whole sets of settings under one name
-    theory        Theorem 1 of the paper
-    findings      what a check found
-    trend_tests   tests of a fitted trend
-    goodness      does the trend fit?
-    support       does the log show what the policy does?
-    diagnostics   is the log fit for this policy?
-    backtesting   had the gate been used in the past of this log?
-    planning      about how many more episodes?
 
 Folders are the edges. They may import the files above, and each only the folders before it.
 
-    simulators  reports  experiments  logs  workflows
+    simulators    worlds to try it in: a recommender, patients with diabetes, any Gymnasium environment
+    checks        does the log fit, does the trend; the gate in the past; how many more episodes
+    gates         guardrails on other outcomes, error budgets over many tests
+    logs          files and tables of all kinds -> episodes
+    commands      one function per command, from a user's log to a record
+    reports       records -> pages and pictures
+    experiments   the paper's studies and ours
+    cli           the command line
 
 The public names load on first use, so that `import tidegate` and the command's help do not wait for JAX.
 """

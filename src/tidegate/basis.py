@@ -45,6 +45,11 @@ class TimeAxis(eqx.Module):
         """τ: the episodes whose mean return is forecast."""
         return jnp.asarray(self.end) + jnp.arange(1 - self.lookahead, 1)
 
+    @property
+    def latest_trial(self) -> Any:
+        """The latest time after which the log shows all that was to be forecast."""
+        return self.last - self.lookahead
+
     def recent(self, span: Any) -> "TimeAxis":
         """The same future after the last `span` of the log alone."""
         return TimeAxis(self.last - span, self.last, self.lookahead)

@@ -200,6 +200,10 @@ class ComparisonTest(eqx.Module):
         """Whether the test may be held to any level, even one that is only known when it runs."""
         return True
 
+    def held_to(self, level: float | None) -> Any:
+        """A level as the program takes it: as an argument, so that another one compiles nothing anew."""
+        return None if level is None else jnp.asarray(level, float)
+
     def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
         """Whom a search must beat to climb what this test bounds: nobody, or the other policy."""
         return () if against is None else (against,)
@@ -307,6 +311,9 @@ class TwoBounds(_OneBasis):
     @property
     def rule(self) -> str:
         return "The gate opens only if the candidate's lower bound is above the safe policy's upper bound."
+
+    def held_to(self, level: float | None) -> Any:
+        return level
 
     def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
         return ()

@@ -3,6 +3,7 @@
 The same `spin_step` is called live once per window, scanned in a simulation, and vmapped in a sweep.
 """
 
+import abc
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from .arrays import map_leaves, replace_at
 from .basis import TimeAxis
-from .budget import Spending
 from .comparison import Comparison, Terms
 from .episodes import (
     EpisodeLog,
@@ -29,6 +29,23 @@ from .forecast import ForecastSettings
 from .policies import ParametricPolicy
 from .safety import compare_policies
 from .search import SearchSettings, SearchState, begin_search, continue_search
+
+
+class Spending(eqx.Module):
+    """A rule that shares out α among the tests of a sequence.
+
+    The levels sum to at most `alpha` whatever the number of tests, unless the rule says otherwise.
+    """
+
+    alpha: float = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
+
+    @abc.abstractmethod
+    def level(self, test: Any) -> Float[Array, "..."]:
+        """What the test of this number, counted from 1, may use; 0 is a test that cannot deploy."""
 
 
 class SpinSettings(eqx.Module):

@@ -150,12 +150,11 @@ def compare_once(
 ) -> tuple[Comparison, TimeAxis]:
     """The comparison as one compiled program, and the time axis that it had."""
     axis = TimeAxis.over(held_out.span or held_out.log.span, settings.lookahead)
-    traced = settings.test.has_p_value and level is not None
     terms = Terms(
         axis,
         draw_multipliers(settings, held_out.log, seed),
         settings.alpha,
-        jnp.asarray(level, float) if traced else level,
+        settings.test.held_to(level),
         jnp.asarray(margin, float),
     )
     outcome = eqx.filter_jit(compare_policies)(

@@ -11,17 +11,18 @@ import numpy as np
 import polars as pl
 
 import tidegate as tg
-from tidegate import workflows
+from tidegate import commands
+from tidegate.commands import LogFile, PlainSettings, Preset, SearchChoices
 from tidegate.experiments.batches import cut, run_batch
 from tidegate.experiments.beyond import contenders
 from tidegate.experiments.studies import figure4
 from tidegate.experiments.sweep import list_runs
-from tidegate.guardrails import Guardrail
+from tidegate.gates.guardrails import Guardrail
+from tidegate.gates.ledger import Budget
 from tidegate.logs import Columns
 from tidegate.record import SEAL
 from tidegate.simulators.live import LiveWindow, run_live
 from tidegate.simulators.recommender import Recommender
-from tidegate.workflows import Budget, LogFile, PlainSettings, Preset, SearchChoices
 
 Plain = dict[str, Any]
 EPISODES = 240
@@ -49,7 +50,7 @@ def shop() -> pl.DataFrame:
 
 
 def gate(settings: PlainSettings = OURS, **options: Any) -> Plain:
-    return _record(workflows.gate(shop(), candidate=NEW, settings=settings, **options))
+    return _record(commands.gate(shop(), candidate=NEW, settings=settings, **options))
 
 
 def gate_with_guardrail() -> Plain:
@@ -64,15 +65,15 @@ def gate_on_a_budget() -> Plain:
 def improve() -> Plain:
     log = LogFile(shop(), Columns(features=("load",)))
     search = SearchChoices(steps=20)
-    return _record(workflows.improve(log, settings=OURS, search=search))
+    return _record(commands.improve(log, settings=OURS, search=search))
 
 
 def evaluate() -> Plain:
-    return _record(workflows.evaluate(shop(), policy=NEW, settings=OURS))
+    return _record(commands.evaluate(shop(), policy=NEW, settings=OURS))
 
 
 def backtest() -> Plain:
-    return _record(workflows.backtest(shop(), candidate=NEW, settings=OURS, dates=3))
+    return _record(commands.backtest(shop(), candidate=NEW, settings=OURS, dates=3))
 
 
 def live_loop() -> Plain:

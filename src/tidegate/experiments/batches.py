@@ -158,8 +158,8 @@ def _program(batch: Batch) -> Any:
         )
         results = _results(history)
         if sweep.jump is not None:
-            starts = sweep.warmup + lookahead * np.arange(history.deployed.size)
-            after = starts >= fields[sweep.jump]
+            windows = lookahead * np.arange(history.deployed.size)
+            after = sweep.warmup + windows >= fields[sweep.jump]
             results["lapse"] = lapse(_unsafe(history), after) * lookahead
         return results
 

@@ -152,11 +152,10 @@ def trend_table(rows: Sequence[CoverageRow]) -> str:
 @partial(jax.jit, static_argnums=0)
 def _simulate(cell: TrendCell, keys: PRNGKeyArray) -> tuple[Array, Array]:
     times = jnp.arange(1.0, cell.episodes + 1)
-    future = cell.episodes + jnp.arange(1.0, cell.lookahead + 1)
     axis = TimeAxis(0.0, float(cell.episodes), cell.lookahead)
     present = jnp.ones(cell.episodes, bool)
     design = trend_design(CosineBasis(cell.order), times, present, axis)
-    trend, truth = _true_trend(times, axis), jnp.mean(_true_trend(future, axis))
+    trend, truth = _true_trend(times, axis), jnp.mean(_true_trend(axis.forecast_times, axis))
 
     def one(key: PRNGKeyArray) -> tuple[Array, Array]:
         noise_key, bootstrap_key = jax.random.split(key)

@@ -103,9 +103,8 @@ def _simulate(
         start, key = log
         collect_key, sign_key = jax.random.split(key)
         past = world.collect(world.safe_policy, start + jnp.arange(1.0, episodes + 1), collect_key)
-        future = start + episodes + jnp.arange(1.0, lookahead + 1)
-        truth = jnp.mean(world.performance(target, future))
         axis = TimeAxis(start, start + episodes, lookahead)
+        truth = jnp.mean(world.performance(target, axis.forecast_times))
 
         def interval(settings: ForecastSettings) -> ConfidenceInterval:
             # Every log has its own signs: shared ones would err together.

@@ -49,11 +49,6 @@ def sentence(text: str) -> str:
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
-def say(words: str, **values: Any) -> Markup:
-    """Words with numbers and names in them; names are escaped."""
-    return Markup(words).format(**values)
-
-
 def words(name: str) -> str:
     """A field's name as words."""
     return name.replace("num_", "number of ").replace("_", " ")

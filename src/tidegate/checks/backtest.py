@@ -1,0 +1,351 @@
+"""Had the gate been used in the past of this log: did its intervals hold, were its deployments right?
+
+What came next is known only through noisy estimates of it: the mean of the returns that are estimated for
+the following test episodes. So it is compared with a prediction interval, which adds the sampling error
+of that mean to the interval of the forecast. If the candidate was found with the help of the tested
+episodes, the backtest flatters it.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy import stats
+
+from ..arrays import ArrayLike, Flags, Floats, Integers, in_double, map_leaves, replace_at
+from ..basis import TimeAxis
+from ..bootstrap import Multipliers
+from ..comparison import Comparison, Reason, Terms, Verdict
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..errors import SettingsError
+from ..forecast import ForecastSettings, draw_multipliers, held_out_returns
+from ..policies import BehaviorPolicy, Policy
+from ..safety import compare_policies, with_training
+from ..trend import TrendFit
+from .goodness import in_time_order
+
+RECENT = 50  # residuals that say how noisy the following episodes are, at least
+
+
+@dataclasses.dataclass(frozen=True)
+class Rate:
+    """How often something happened, with its binomial error."""
+
+    derived: ClassVar = ("share", "interval")
+
+    count: int
+    total: int
+
+    @property
+    def share(self) -> float | None:
+        return self.count / self.total if self.total else None
+
+    @property
+    def standard_error(self) -> float | None:
+        share = self.share
+        return None if share is None else float(np.sqrt(share * (1 - share) / self.total))
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Exact 95 % bounds (Clopper and Pearson, 1934); (0, 1) when nothing was tried."""
+        k, n = self.count, self.total
+        lower = float(stats.beta.ppf(0.025, k, n - k + 1)) if k else 0.0
+        upper = float(stats.beta.ppf(0.975, k + 1, n - k)) if k < n else 1.0
+        return lower, upper
+
+    def __str__(self) -> str:
+        if not self.total:
+            return "0 of 0"
+        low, high = self.interval
+        return (
+            f"{self.count} of {self.total} ({self.count / self.total:.0%}, {low:.0%} to {high:.0%})"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PolicyBacktest:
+    """One policy at every date: its forecast and interval, and what then came, as estimated.
+
+    `lower` and `upper` bound the expected return; `predicted_lower` and `predicted_upper` bound its
+    noisy estimate `realised`, whose standard error is `noise`.
+    """
+
+    forecast: Floats
+    lower: Floats
+    upper: Floats
+    realised: Floats
+    noise: Floats
+    predicted_lower: Floats
+    predicted_upper: Floats
+
+    @property
+    def known(self) -> Flags:
+        """Where there is something to compare."""
+        ends = (self.predicted_lower, self.predicted_upper, self.realised)
+        known: Flags = np.logical_and.reduce([np.isfinite(one) for one in ends])
+        return known
+
+    @property
+    def coverage(self) -> Rate:
+        """How often the prediction interval held the realised mean: nominally 1 − α."""
+        return self._within(self.predicted_lower, self.predicted_upper)
+
+    @property
+    def interval_coverage(self) -> Rate:
+        """How often the forecast's own interval held it: less, since the realised mean is noisy."""
+        return self._within(self.lower, self.upper)
+
+    def _within(self, lower: Floats, upper: Floats) -> Rate:
+        inside = (lower <= self.realised) & (self.realised <= upper) & self.known
+        return Rate(int(inside.sum()), int(self.known.sum()))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Backtest:
+    """The gate at each date, had it been used, beside what came in the `lookahead` episodes after it.
+
+    `difference` is the estimated advantage of the candidate over the safe policy in those episodes and
+    `difference_noise` its standard error.
+    """
+
+    derived: ClassVar = (
+        "coverage", "interval_coverage", "deployments", "wrong_deployments",
+        "clearly_wrong_deployments", "sentence", "verdicts",
+    )  # fmt: skip
+
+    dates: Floats
+    lookahead: int
+    alpha: float
+    following: Integers
+    candidate: PolicyBacktest
+    safe: PolicyBacktest
+    reasons: tuple[Reason, ...]
+    difference: Floats
+    difference_noise: Floats
+
+    @property
+    def coverage(self) -> dict[str, Rate]:
+        """How often each policy's prediction interval held what came next."""
+        return {"candidate": self.candidate.coverage, "safe": self.safe.coverage}
+
+    @property
+    def interval_coverage(self) -> dict[str, Rate]:
+        """How often each policy's forecast interval did."""
+        policies = {"candidate": self.candidate, "safe": self.safe}
+        return {name: one.interval_coverage for name, one in policies.items()}
+
+    @property
+    def sentence(self) -> str:
+        return str(self)
+
+    @property
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """What the gate would have said at each date."""
+        return tuple(Verdict.DEPLOY if deploys else Verdict.KEEP for deploys in self.deploys)
+
+    @property
+    def deploys(self) -> Flags:
+        return np.array([reason is Reason.BETTER for reason in self.reasons], bool)
+
+    @property
+    def deployments(self) -> Rate:
+        """At how many dates the gate would have opened."""
+        return Rate(int(self.deploys.sum()), self.dates.size)
+
+    @property
+    def wrong_deployments(self) -> Rate:
+        """Deployments after which the candidate's estimated advantage was negative, noise included."""
+        return self._wrong(self.difference < 0)
+
+    @property
+    def clearly_wrong_deployments(self) -> Rate:
+        """Those where it was negative beyond its noise (one-sided, 2.5 %)."""
+        return self._wrong(self.difference + 1.96 * self.difference_noise < 0)
+
+    def _wrong(self, wrong: Flags) -> Rate:
+        judged = self.deploys & np.isfinite(self.difference)
+        return Rate(int((wrong & judged).sum()), int(judged.sum()))
+
+    def __str__(self) -> str:
+        if not self.dates.size:
+            return "The log is too short for a backtest."
+        return (
+            f"At {self.dates.size} dates, intervals of nominal {1 - self.alpha:.0%} would have held what "
+            f"came next for the candidate {self.candidate.coverage}, for the safe policy "
+            f"{self.safe.coverage}. The gate would have opened {self.deployments}; then the candidate's "
+            f"estimated advantage was negative {self.wrong_deployments}, beyond its noise "
+            f"{self.clearly_wrong_deployments}."
+        )
+
+
+class _AtDate(eqx.Module):
+    """One date's numbers; the first axis of a pair is candidate, safe."""
+
+    forecast: Float[Array, " 2"]
+    lower: Float[Array, " 2"]
+    upper: Float[Array, " 2"]
+    realised: Float[Array, " 2"]
+    noise: Float[Array, " 2"]
+    difference: Float[Array, ""]
+    difference_noise: Float[Array, ""]
+    following: Int[Array, ""]
+    reason: Int[Array, ""]
+
+
+@in_double
+def backtest(
+    candidate: Policy,
+    safe: Policy | None,
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    *,
+    training: EpisodeLog | None = None,
+    dates: int = 20,
+    every: int | None = None,
+    seed: int = 0,
+) -> Backtest:
+    """Use the gate at up to `dates` past dates, the last one `lookahead` before the end of the log.
+
+    Dates are `every` apart, by default the lookahead, so that no episode is used twice as what came
+    next. Without a safe policy, the candidate is compared with the behaviour that collected the log.
+    `training` are the episodes that a gate on this log trains on; without them, it is split as the gate
+    would split it.
+    """
+    if settings.exact:
+        raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
+    given = None if training is None else TrainingEpisodes(training)
+    seen, held_out = with_training(settings, given, HeldOutEpisodes(log), seed)
+    log, trains = _merged(None if seen is None else seen.log, held_out.log)
+    times = backtest_dates(log, settings, dates, settings.lookahead if every is None else every)
+    multipliers = draw_multipliers(settings, log, seed)
+    policies = (candidate, BehaviorPolicy() if safe is None else safe)
+    rows = _at_dates(settings, policies, log, trains, jnp.asarray(times), multipliers)
+    return _describe(settings, times, rows)
+
+
+def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeLog, Flags | None]:
+    """Both parts in the order of time, and which episodes are for training."""
+    if training is None:
+        return in_time_order(held_out), None
+    both = map_leaves(lambda a, b: np.concatenate([a, b]), training, held_out)
+    trains = np.arange(both.capacity) < training.capacity
+    rows = np.flatnonzero(np.asarray(both.present))
+    rows = rows[np.argsort(np.asarray(both.episode_numbers)[rows], kind="stable")]
+    return both.take(rows), trains[rows]
+
+
+def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
+    """Past dates with enough episodes before them for a verdict, oldest first."""
+    if dates < 1 or every < 1:
+        raise SettingsError(f"dates is {dates}, every is {every}", expected="numbers from 1 up")
+    numbers = np.asarray(log.episode_numbers)
+    if numbers.size == 0:
+        return np.zeros(0)
+    axis = TimeAxis.over((numbers[0], numbers[-1]), settings.lookahead)
+    times = axis.latest_trial - every * np.arange(dates)[::-1]
+    enough = np.searchsorted(numbers, times, "right") >= settings.least_log
+    return np.asarray(times[enough], np.float64)
+
+
+@eqx.filter_jit
+def _at_dates(
+    settings: ForecastSettings,
+    policies: tuple[Policy, Policy],
+    log: EpisodeLog,
+    trains: Bool[ArrayLike, " n"] | None,
+    times: Float[Array, " m"],
+    multipliers: Multipliers,
+) -> _AtDate:
+    """One compiled program for all dates: what is not yet known is masked out."""
+    numbers = jnp.asarray(log.episode_numbers)
+    tested = jnp.ones(numbers.shape, bool) if trains is None else ~jnp.asarray(trains)
+
+    def only(rows: Bool[Array, " n"]) -> EpisodeLog:
+        part: EpisodeLog = replace_at(lambda one: one.mask, log, log.mask & rows[:, None])
+        return part
+
+    def at(time: Float[Array, ""]) -> _AtDate:
+        known = numbers <= time
+        training = None if trains is None else TrainingEpisodes(only(known & trains))
+        held_out = HeldOutEpisodes(only(known & tested))
+        axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
+        terms = Terms(axis, multipliers, settings.alpha)
+        outcome = compare_policies(settings, *policies, held_out, terms, training=training)
+        # What came next is estimated as the gate estimates, by models that know nothing of it.
+        seen = None if training is None else training.log
+        returns = jnp.stack(held_out_returns(settings, seen, log, *policies))
+        return _at_date(outcome, axis, jnp.where(tested, numbers, jnp.nan), returns)
+
+    rows: _AtDate = jax.lax.map(at, times)
+    return rows
+
+
+def _at_date(
+    outcome: Comparison,
+    axis: TimeAxis,
+    numbers: Float[Array, " n"],
+    returns: Float[Array, "2 n"],
+) -> _AtDate:
+    """A comparison beside the mean returns of the test episodes that followed; other numbers are NaN."""
+    fits = (outcome.candidate, outcome.safe)
+    intervals = (outcome.candidate_interval, outcome.safe_interval)
+    after = (numbers > axis.last) & (numbers <= axis.end)
+    following = jnp.sum(after)
+    window = jnp.maximum(RECENT, following)
+    noise = [_noise(fit, window) for fit in (*fits, outcome.difference)]
+    share = jnp.where(following > 0, 1 / following, jnp.nan)
+    realised = jnp.sum(jnp.where(after, returns, 0.0), axis=1) * share
+    return _AtDate(
+        forecast=jnp.stack([fit.point for fit in fits]),
+        lower=jnp.stack([interval.lower for interval in intervals]),
+        upper=jnp.stack([interval.upper for interval in intervals]),
+        realised=realised,
+        noise=jnp.sqrt(jnp.stack(noise[:2]) * share),
+        difference=realised[0] - realised[1],
+        difference_noise=jnp.sqrt(noise[2] * share),
+        following=following,
+        reason=outcome.reason,
+    )
+
+
+def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
+    """The mean square of the last residuals before the date: the noise level is taken to persist."""
+    past = fit.design.present
+    last = past & (jnp.cumsum(past[::-1])[::-1] <= window)
+    return jnp.sum(jnp.where(last, fit.residuals**2, 0.0)) / jnp.maximum(jnp.sum(last), 1)
+
+
+def _describe(settings: ForecastSettings, times: Floats, rows: _AtDate) -> Backtest:
+    return Backtest(
+        dates=times,
+        lookahead=settings.lookahead,
+        alpha=settings.alpha,
+        following=np.asarray(rows.following, np.int64),
+        candidate=_policy_record(settings, rows, 0),
+        safe=_policy_record(settings, rows, 1),
+        reasons=tuple(Reason(int(reason)) for reason in np.asarray(rows.reason)),
+        difference=np.asarray(rows.difference),
+        difference_noise=np.asarray(rows.difference_noise),
+    )
+
+
+def _policy_record(settings: ForecastSettings, rows: _AtDate, which: int) -> PolicyBacktest:
+    """Both errors combined side by side (Zou and Donner, 2008), as the interval is not symmetric."""
+    names = ("forecast", "lower", "upper", "realised", "noise")
+    forecast, lower, upper, realised, noise = (
+        np.asarray(getattr(rows, name))[:, which] for name in names
+    )
+    reach = stats.norm.isf(settings.alpha / 2) * noise
+    return PolicyBacktest(
+        forecast=forecast,
+        lower=lower,
+        upper=upper,
+        realised=realised,
+        noise=noise,
+        predicted_lower=forecast - np.hypot(forecast - lower, reach),
+        predicted_upper=forecast + np.hypot(upper - forecast, reach),
+    )

@@ -1,0 +1,286 @@
+"""Does the trend fit? The paper asks for such tests of its smoothness assumption before use.
+
+Each finding is a p-value or a number, with what it means. They test what the intervals rest on: a
+trend in the span of the basis, independent noise, no jumps, no forecast that hangs on few episodes.
+"""
+
+import dataclasses
+import math
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..arrays import Floats, Integers, in_double
+from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
+from ..bootstrap import Rademacher
+from ..comparison import MIN_EPISODES, ComparisonTest
+from ..episodes import EpisodeLog, grow
+from ..forecast import ForecastSettings, held_out_returns, series_of, training_returns
+from ..models import Series
+from ..policies import BehaviorPolicy, Policy
+from ..trend import TrendFit, fit_trend, trend_design
+from .findings import Finding, Level, found, level_of, undetermined
+from .trend_tests import autocorrelation_test, jump_test, score_test
+
+TESTS = (
+    "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
+    "horizon_influence",
+)  # fmt: skip
+DRAWS = 499  # (1 + B)·5 % and ·1 % are whole numbers
+EXTRA_COLUMNS = 3
+MAX_LAGS = 10
+LEVERAGE_NOTE, LEVERAGE_WARNING = 0.1, 0.25
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class FittedTrend:
+    """A trend through the episodes `rows` of a log, in time order; `shape` is its basis, or its likes.
+
+    `doubt` says why nothing can be said of it; it is empty if something can.
+    """
+
+    rows: Integers
+    times: Floats
+    axis: TimeAxis
+    fit: TrendFit
+    shape: Basis
+    doubt: str
+
+    @property
+    def weights(self) -> Floats:
+        """How much each episode's return counts in the forecast."""
+        return np.asarray(self.fit.design.forecast_weights)
+
+
+def in_time_order(log: EpisodeLog) -> EpisodeLog:
+    """The episodes without spare rows, sorted by their numbers."""
+    rows = np.flatnonzero(np.asarray(log.present))
+    numbers = np.asarray(log.episode_numbers)[rows]
+    return log.take(rows[np.argsort(numbers, kind="stable")])
+
+
+def decisive_series(
+    settings: ForecastSettings,
+    policy: Policy,
+    log: EpisodeLog,
+    training: EpisodeLog | None,
+) -> tuple[Series, Series]:
+    """The returns that a test of these episodes looks at, and those that its models were tried on."""
+    room = log if log.capacity else grow(log, 1)
+    seen = None if training is None or not training.capacity else training
+    return _series(settings, policy, room, seen)
+
+
+@eqx.filter_jit
+def _series(
+    settings: ForecastSettings, policy: Policy, log: EpisodeLog, training: EpisodeLog | None
+) -> tuple[Series, Series]:
+    if training is None:
+        series = series_of(log, training_returns(settings, log, policy)[0])
+        return series, series
+    tested = series_of(log, held_out_returns(settings, training, log, policy)[0])
+    return tested, series_of(training, training_returns(settings, training, policy)[0])
+
+
+def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> FittedTrend:
+    """The smooth trend over the whole log."""
+    shape = settings.test.shape
+    return _fitted(_whole(shape, series, axis), series, axis, shape)
+
+
+def fit_lead(
+    settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis
+) -> FittedTrend:
+    """The trend that forecasts, through the episodes of its span."""
+    span, fit = _lead(settings.test, series, past, axis)
+    return _fitted(fit, series, axis.recent(span), settings.test.lead_shape)
+
+
+@eqx.filter_jit
+def _whole(shape: Basis, series: Series, axis: TimeAxis) -> TrendFit:
+    return fit_trend(trend_design(shape, series.times, series.present, axis), series.returns)
+
+
+@eqx.filter_jit
+def _lead(
+    test: ComparisonTest, series: Series, past: Series, axis: TimeAxis
+) -> tuple[Float[Array, ""], TrendFit]:
+    return test.lead(series, past, axis, cautious=True)
+
+
+def _fitted(fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis) -> FittedTrend:
+    """Without the episodes that the trend does not go through."""
+    rows = np.flatnonzero(np.asarray(fit.design.present))
+    design = dataclasses.replace(
+        fit.design,
+        orthonormal=fit.design.orthonormal[:, rows],
+        present=fit.design.present[rows],
+    )
+    fit = dataclasses.replace(
+        fit,
+        design=design,
+        returns=jnp.asarray(series.returns)[rows],
+        residuals=fit.residuals[rows],
+    )
+    times = np.asarray(series.times)[rows]
+    return FittedTrend(rows, times, axis, fit, shape, _doubt(fit))
+
+
+def _doubt(fit: TrendFit) -> str:
+    n, columns = fit.returns.size, int(fit.design.num_columns)
+    returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
+    if n < max(MIN_EPISODES, 2 * columns):
+        return f"{n} episodes are too few for {columns} time features"
+    if not np.all(np.isfinite(returns)):
+        return "an estimated return is not a finite number"
+    if not float(fit.design.conditioning) > np.sqrt(np.finfo(np.float64).eps):
+        return "the trend cannot be identified from these episode times"
+    if not math.isfinite(float(fit.variance)):
+        return "the forecast's variance is not a finite number"
+    if not np.abs(residuals).max() > 1e3 * np.finfo(np.float64).eps * np.abs(returns).max():
+        return "the estimated returns show no variation about their trend"
+    return ""
+
+
+@in_double
+def goodness_of_fit(
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    policy: Policy | None = None,
+    *,
+    training: EpisodeLog | None = None,
+    span: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> tuple[Finding, ...]:
+    """Test the trend model for a policy (by default: for what was observed) on this log.
+
+    With `training` episodes, the returns are those that a test of this log would look at. `span` is the
+    first and the last episode number of the whole log, if this is a part of it.
+    """
+    log = in_time_order(log)
+    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
+    axis = TimeAxis.over(span or log.span, settings.lookahead)
+    return trend_findings(fit_lead(settings, series, past, axis), seed)
+
+
+def trend_findings(fitted: FittedTrend, seed: int) -> tuple[Finding, ...]:
+    """The findings about a trend that is fitted already."""
+    if fitted.doubt:
+        return tuple(undetermined(name, fitted.doubt) for name in TESTS)
+    multipliers = Rademacher(jax.random.key(seed), DRAWS)
+    return (
+        _misfit(fitted, multipliers),
+        *_autocorrelation(fitted, multipliers),
+        _jump(fitted, multipliers),
+        _leverage(fitted),
+        _influence(fitted),
+    )
+
+
+def _misfit(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
+    fit = fitted.fit
+    added = richer_columns(fitted.shape, fitted.times, fitted.axis)
+    test = score_test(fit.design, fit.residuals, added, multipliers)
+    p = float(test.p_value)
+    level = level_of(p)
+    sentence = (
+        f"A richer trend ({added.shape[0]} more time features) fits clearly better (p = {p:.2g}): "
+        "the forecast may be narrow and in the wrong place. Use a larger basis if you chose it; else wait "
+        "for more episodes, or shorten the lookahead."
+        if level
+        else f"A richer trend does not fit clearly better (p = {p:.2g})."
+    )
+    return found("trend_misfit", float(test.statistic), sentence, level=level, p_value=p)
+
+
+@eqx.filter_jit
+def richer_columns(basis: Basis, times: Any, axis: TimeAxis) -> Float[Array, "m n"]:
+    """Time features beyond those of the basis: the next ones of its kind, or slow waves."""
+    if isinstance(basis, CosineBasis):
+        order = basis.order if isinstance(basis.order, int) else basis.columns - 1
+        return CosineBasis(order + EXTRA_COLUMNS).design_matrix(times, axis).T[order + 1 :]
+    if isinstance(basis, PolynomialBasis):
+        wider = PolynomialBasis(basis.degree + EXTRA_COLUMNS)
+        return wider.design_matrix(times, axis).T[basis.size :]
+    waves = CosineBasis(EXTRA_COLUMNS).design_matrix(times, axis).T[1:]
+    if isinstance(basis, FourierBasis):
+        harmonics = FourierBasis(basis.order + 1, basis.period).design_matrix(times, axis).T
+        return jnp.concatenate([waves, harmonics])  # those that the basis has count for nothing
+    return waves
+
+
+def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Finding, Finding]:
+    fit = fitted.fit
+    lags = max(1, min(MAX_LAGS, fit.returns.size // 5))
+    test = autocorrelation_test(fit.design, fit.residuals, lags, multipliers)
+    first, first_p = float(test.first), float(test.first_p_value)
+    p, level = float(test.ljung_box.p_value), level_of(float(test.ljung_box.p_value))
+    neighbours = (
+        f"After the trend, neighbouring estimates correlate by {first:+.3f} (p = {first_p:.2g})."
+    )
+    if level_of(first_p):
+        effect = "narrow" if first > 0 else "wide"
+        neighbours += f" The intervals are too {effect}: they take episodes to be independent."
+    sentence = (
+        f"What is left after the trend is correlated from episode to episode (Ljung-Box, {lags} "
+        f"lags, p = {p:.2g}): the episodes are not independent, and positive correlation makes the "
+        "intervals too narrow. Join dependent rows into episodes."
+        if level
+        else f"No correlation from episode to episode is seen (Ljung-Box, {lags} lags, p = {p:.2g})."
+    )
+    statistic = float(test.ljung_box.statistic)
+    return (
+        found("lag_1_autocorrelation", first, neighbours, level=level_of(first_p), p_value=first_p),
+        found("autocorrelation", statistic, sentence, level=level, p_value=p),
+    )
+
+
+def _jump(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
+    test = jump_test(fitted.fit.design, fitted.fit.residuals, multipliers)
+    p = float(test.significance.p_value)
+    level = level_of(p)
+    episode = float(fitted.times[int(test.row)])
+    sentence = (
+        f"The returns jump, most likely at episode {episode:g} (p = {p:.2g}): the method assumes "
+        "smooth change. If something changed then, start the log there."
+        if level
+        else f"No jump is seen beyond what the trend explains (p = {p:.2g})."
+    )
+    statistic = float(test.significance.statistic)
+    return found("jump", statistic, sentence, level=level, p_value=p)
+
+
+def _leverage(fitted: FittedTrend) -> Finding:
+    """max aᵢ²/Σa²: must vanish for the forecast to be nearly normal (Huber, 1973)."""
+    squares = fitted.weights**2
+    share, worth = squares.max() / squares.sum(), np.sqrt(squares).sum() ** 2 / squares.sum()
+    sentence = (
+        f"The times alone make the forecast rest on about {worth:.0f} of {squares.size} episodes; "
+        f"one carries {share:.1%} of the squared weight."
+    )
+    return found("horizon_leverage", float(share), sentence, level=_share_level(share))
+
+
+def _influence(fitted: FittedTrend) -> Finding:
+    """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
+    parts = (fitted.weights * np.asarray(fitted.fit.residuals)) ** 2
+    with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
+        share, row = parts.max() / parts.sum(), int(parts.argmax())
+    level = _share_level(share)
+    episode = float(fitted.times[row])
+    sentence = (
+        f"Episode {episode:g} brings {share:.1%} of the forecast's variance, the most of all."
+    )
+    if level:
+        sentence += " The interval depends on it: check its reward and ratio, or collect more."
+    return found("horizon_influence", float(share), sentence, level=level)
+
+
+def _share_level(share: float) -> Level:
+    if share > LEVERAGE_WARNING:
+        return Level.WARNING
+    return Level.NOTE if share > LEVERAGE_NOTE else Level.OK

@@ -1,0 +1,293 @@
+"""About how many more episodes until this candidate could pass, and which actions lack data.
+
+The gate opens when the estimated advantage exceeds the half-widths. These shrink with √Σa², where a are
+the forecast weights of a longer log; estimated advantage, noise level and action mix are taken to
+persist. Where a short time scale forecasts best, a longer log does not help, but more episodes in the same
+time may. A rough answer to "is it worth waiting?", never evidence.
+"""
+
+import dataclasses
+import math
+from typing import ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from ..arrays import Floats, Integers, in_double
+from ..basis import TimeAxis
+from ..comparison import Comparison, Reason, Trials
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..forecast import ForecastSettings
+from ..policies import BehaviorPolicy, Policy
+from ..returns import log_ratios
+from ..safety import compare_once, with_training
+from ..trend import trend_design
+from .support import ActionSupport, action_support
+
+Episodes = int | None
+
+GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
+GRID = 2048  # times that stand for those of a longer log
+LIKELY_Z = 0.84  # 80 % of a normal distribution
+LONGEST_TRIED = 0.5  # of the log: the whole has no past to be tried on
+HEAVY_SHARE = 0.2
+OVERUSE = 2.0
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ActionNeed:
+    """Where data is short, per action.
+
+    `variance_shares` says which actions' episodes bring the variance of the candidate's forecast; for
+    episodes of several steps, which steps bring the variance of the importance ratios.
+    """
+
+    support: ActionSupport
+    variance_shares: Floats
+
+    @property
+    def lacking(self) -> Integers:
+        """Actions unseen or rare, or much of the variance and taken far more often than in the log."""
+        counts, shares = self.support.counts, self.support.policy_shares
+        logged = counts / max(1, counts.sum())
+        overused = (0.0 if shares is None else shares) > OVERUSE * logged
+        heavy = np.flatnonzero(overused & (self.variance_shares > HEAVY_SHARE))
+        return np.unique(np.concatenate([self.support.unseen, self.support.rare, heavy]))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Plan:
+    """How many more episodes it might take; None where no number of them would do.
+
+    `more_episodes` gives even odds if the estimated advantage is the true one, `likely_episodes` odds of
+    4 to 1. `episode_range` repeats `more_episodes` for an advantage one standard error larger and smaller.
+    `more_traffic` is how many times as many episodes in the same time would give even odds, where the
+    time scale that leads is shorter than the log.
+    """
+
+    derived: ClassVar = ("lacking_actions",)
+
+    reason: Reason
+    num_episodes: int
+    difference: float | None
+    difference_error: float | None
+    half_widths: float | None
+    more_episodes: Episodes
+    likely_episodes: Episodes
+    episode_range: tuple[Episodes, Episodes]
+    more_traffic: float | None
+    actions: ActionNeed | None
+    sentence: str
+
+    @property
+    def lacking_actions(self) -> list[int]:
+        """The actions that lack data."""
+        return [] if self.actions is None else [int(one) for one in self.actions.lacking]
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+@in_double
+def plan(
+    candidate: Policy,
+    safe: Policy | None,
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    *,
+    training: EpisodeLog | None = None,
+    span: tuple[float, float] | None = None,
+    seed: int = 0,
+) -> Plan:
+    """How many more episodes under the present policy until the candidate could pass the gate?
+
+    The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
+    `training` are those, if there are any; else a share of the log is for training, as in the gate.
+    """
+    given = None if training is None else TrainingEpisodes(training, span)
+    seen, tested = with_training(settings, given, HeldOutEpisodes(log, span), seed)
+    safe = BehaviorPolicy() if safe is None else safe
+    outcome, axis = compare_once(settings, candidate, safe, tested, seen, seed=seed)
+    return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome))
+
+
+def _plan(
+    settings: ForecastSettings,
+    log: EpisodeLog,
+    axis: TimeAxis,
+    outcome: Comparison,
+    actions: ActionNeed | None,
+) -> Plan:
+    reason, n = Reason(int(outcome.reason)), log.num_episodes
+    advantage, error = float(outcome.point), float(outcome.standard_error)
+    widths = advantage - float(outcome.lower)
+    finite = math.isfinite(advantage + error + widths)
+    more: Episodes = None
+    likely: Episodes = None
+    bounds: tuple[Episodes, Episodes] = (None, None)
+    if reason is Reason.BETTER:
+        more, likely, bounds = 0, 0, (0, 0)
+    elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome.trials):
+        length = float(outcome.trials.spans[outcome.trials.best])
+        shrinkage = _with_bias(outcome.trials, _shrinkage(settings, axis, length))
+
+        def needed(gain: float, margin: float = 0.0) -> Episodes:
+            return _more_episodes(n, shrinkage, gain, widths + margin * error)
+
+        more, likely = needed(advantage), needed(advantage, LIKELY_Z)
+        bounds = needed(advantage + error), needed(advantage - error)
+    traffic = _more_traffic(outcome.trials, advantage, widths) if finite else None
+    return Plan(
+        reason=reason,
+        num_episodes=n,
+        difference=advantage if finite else None,
+        difference_error=error if finite else None,
+        half_widths=widths if finite else None,
+        more_episodes=more,
+        likely_episodes=likely,
+        episode_range=bounds,
+        more_traffic=traffic,
+        actions=actions,
+        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic)
+        or _sentence(settings, reason, n, advantage, more, bounds),
+    )
+
+
+def _leads_whole(trials: Trials) -> bool:
+    """Whether as much of the log forecasts best as can be tried, so that a longer one forecasts better."""
+    return float(trials.spans[trials.best]) >= LONGEST_TRIED * float(trials.spans[0])
+
+
+def _more_traffic(trials: Trials, advantage: float, widths: float) -> float | None:
+    """How many times as many episodes in the same time: noise shrinks with them, bias does not."""
+    if _leads_whole(trials) or not 0 < advantage <= widths:
+        return None
+    bias, error = (float(one[trials.best]) for one in (trials.biases, trials.errors))
+    allowed = (advantage * error / widths) ** 2 - bias**2  # what noise may be left
+    return (error**2 - bias**2) / allowed if allowed > 0 else None
+
+
+def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: float | None) -> str:
+    """What would help where time scales matter; empty where the length of the log does."""
+    if reason is Reason.SCALES_DISAGREE:
+        return (
+            "Longer time scales show an advantage, and a shorter one points the other way: wait for more "
+            "episodes, and ask again."
+        )
+    if reason is not Reason.NOT_BETTER or _leads_whole(trials) or not advantage > 0:
+        return ""
+    span, whole = (float(trials.spans[i]) for i in (int(trials.best), 0))
+    start = (
+        f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
+    )
+    if traffic is None:
+        return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
+    return (
+        start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
+    )
+
+
+@eqx.filter_jit
+def _squared_weights(
+    settings: ForecastSettings,
+    first: Float[Array, ""],
+    span: Float[Array, " g"],
+    positions: Float[Array, " m"],
+) -> Float[Array, " g"]:
+    """Σa² of logs that last `span`, times their number of episodes."""
+
+    def one(span: Float[Array, ""]) -> Float[Array, ""]:
+        axis = TimeAxis(first - 1, first + span, settings.lookahead)
+        times = first + span * positions
+        design = trend_design(settings.test.lead_shape, times, jnp.ones(GRID, bool), axis)
+        return jnp.sum(design.forecast_weights**2) * GRID
+
+    squares: Array = jax.lax.map(one, span)
+    return squares
+
+
+def _with_bias(trials: Trials, shrinkage: Floats) -> Floats:
+    """The same where a part of the error is bias, which a longer log is not taken to lessen."""
+    share = float((trials.biases[trials.best] / trials.errors[trials.best]) ** 2)
+    return np.asarray(np.sqrt(share + (1 - share) * shrinkage**2), np.float64)
+
+
+def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Floats:
+    """How much narrower the intervals are, for each growth of the log at its present pace."""
+    # Evenly spread but not regular, so that a period cannot hide between the times.
+    jitter = np.random.default_rng(0).uniform(size=GRID)
+    positions = (np.arange(GRID) + jitter) / GRID
+    first = float(axis.origin) + 1
+    arguments = (jnp.asarray(one) for one in (first, GROWTH * length, positions))
+    squares = np.asarray(_squared_weights(settings, *arguments)) / GROWTH
+    return np.asarray(np.sqrt(squares / squares[0]), np.float64)
+
+
+def _more_episodes(n: int, shrinkage: Floats, gain: float, widths: float) -> Episodes:
+    """The smallest growth at which the gain exceeds the shrunken widths; None if none does."""
+    if not gain > 0:
+        return None
+    passes = np.flatnonzero(gain > widths * shrinkage)
+    if not passes.size:
+        return None
+    at = int(passes[0])
+    if at == 0:
+        return 0
+    growth = np.interp(-gain / widths, -shrinkage[at - 1 : at + 1], GROWTH[at - 1 : at + 1])
+    return math.ceil(n * (float(growth) - 1))
+
+
+def _sentence(
+    settings: ForecastSettings,
+    reason: Reason,
+    n: int,
+    advantage: float,
+    more: Episodes,
+    bounds: tuple[Episodes, Episodes],
+) -> str:
+    if reason is Reason.BETTER:
+        return "The candidate passes with the episodes at hand."
+    if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
+        return f"{n} episodes say nothing yet: at least {settings.least_log} are needed for a first estimate."
+    if reason is not Reason.NOT_BETTER:
+        return f"More episodes alone will not help: {reason.sentence}"
+    if not advantage > 0:
+        return "The candidate is not estimated to be better: no number of episodes is expected to help."
+    if more is None:
+        return f"Even a log {GROWTH[-1]:g} times as long is not expected to suffice."
+    low, high = bounds
+    reach = f"from about {_rounded(low)} to " + (
+        "no number that would do" if high is None else f"about {_rounded(high)}"
+    )
+    return (
+        f"About {_rounded(more)} more episodes give the candidate an even chance ({reach} if its "
+        "advantage is a standard error larger or smaller than estimated). This rests on the estimated "
+        "advantage, the noise and the action mix staying as they are."
+    )
+
+
+def _rounded(count: Episodes) -> str:
+    """Two digits: more would claim too much."""
+    if count is None:
+        return "no number"
+    digits = max(0, len(str(count)) - 2)
+    return f"{round(count, -digits):,}"
+
+
+def _action_need(candidate: Policy, log: EpisodeLog, outcome: Comparison) -> ActionNeed | None:
+    support = action_support(log, candidate)
+    if support is None:
+        return None
+    mask = np.asarray(log.mask)
+    taken = np.asarray(log.actions)[mask].astype(np.int64)
+    if mask.shape[1] == 1:
+        fit = outcome.candidate
+        weight = np.asarray(fit.design.forecast_weights * fit.residuals)[mask[:, 0]] ** 2
+    else:
+        with np.errstate(over="ignore"):
+            weight = (np.exp(np.asarray(log_ratios(candidate, log))[mask]) - 1) ** 2
+    sums: Floats = np.bincount(taken, np.nan_to_num(weight), support.counts.size).astype(np.float64)
+    return ActionNeed(support, sums / sums.sum() if sums.sum() > 0 else sums)

@@ -1,0 +1,34 @@
+"""Theorem 1 of the paper: how far performance can move when the world moves a little each episode."""
+
+from ..errors import SettingsError
+
+
+def lipschitz_constant(
+    transition_change: float, reward_change: float, *, max_reward: float, discount: float
+) -> float:
+    """L = γ R_max ε_P/(1 − γ)² + ε_R/(1 − γ).
+
+    ε_P bounds ‖P_k(·|s,a) − P_{k+1}(·|s,a)‖₁ and ε_R bounds |E R_k(s,a) − E R_{k+1}(s,a)|.
+    """
+    if not 0 <= discount < 1:
+        raise SettingsError(f"discount is {discount}", expected="0 ≤ γ < 1, as Theorem 1 assumes")
+    if min(transition_change, reward_change, max_reward) < 0:
+        raise SettingsError("a change or a reward bound is negative", expected="numbers from 0 up")
+    remaining = 1 - discount
+    return discount * max_reward * transition_change / remaining**2 + reward_change / remaining
+
+
+def lipschitz_bound(
+    episodes: int,
+    transition_change: float,
+    reward_change: float,
+    *,
+    max_reward: float,
+    discount: float,
+) -> float:
+    """|ρ(π, k) − ρ(π, k + δ)| ≤ L δ for every policy."""
+    if episodes < 0:
+        raise SettingsError(f"episodes is {episodes}", expected="a count from 0 up")
+    return episodes * lipschitz_constant(
+        transition_change, reward_change, max_reward=max_reward, discount=discount
+    )

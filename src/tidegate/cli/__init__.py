@@ -1,0 +1,3 @@
+"""The command line: the only place that knows of typer and rich."""
+
+from .app import main as main

@@ -1,0 +1,284 @@
+"""The options that commands share, each defined once, and the decorator that spreads them out."""
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_type_hints
+
+import typer
+
+from ..commands.choices import BasisKind, PolicyClass, Preset
+from ..errors import SettingsError
+from ..gates.budget_rules import BudgetRule
+from ..gates.multiplicity import Multiplicity
+
+if TYPE_CHECKING:
+    from ..commands.opening import LogFile
+    from ..commands.settings import PlainSettings, SearchChoices
+    from ..gates.guardrails import Guardrail
+    from ..gates.ledger import Budget
+
+SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
+F = TypeVar("F", bound=Callable[..., Any])
+
+Text = str | None
+
+
+def _panel(name: str | None) -> Callable[..., Any]:
+    """A maker of options that the help shows together under this name."""
+
+    def option(flag: str, help: str, metavar: str | None = None) -> Any:
+        return typer.Option(f"--{flag}", help=help, metavar=metavar, rich_help_panel=name)
+
+    return option
+
+
+_column, _forecast = _panel("Columns of the log"), _panel("Forecast")
+_guarding, _budget, _output = _panel("Guardrails"), _panel("Error budget"), _panel("Output")
+_search = _panel(None)
+LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
+
+
+@dataclasses.dataclass(frozen=True)
+class LogFlags:
+    """The log and its columns; '' as a name says that there is no such column."""
+
+    log: Annotated[str, typer.Argument(metavar="LOG", help=LOG)]
+    columns: Annotated[
+        Path | None,
+        _column("columns", "TOML file with the names of the columns.", "FILE.toml"),
+    ] = None
+    episode: Annotated[
+        Text, _column("episode", "Number of the episode; '' if each row is one.", "NAME")
+    ] = None
+    step: Annotated[
+        Text, _column("step", "Step within the episode; one-step logs need none.", "NAME")
+    ] = None
+    action: Annotated[
+        Text, _column("action", "Action; several, as in a,b, if continuous.", "NAME")
+    ] = None
+    behavior_prob: Annotated[
+        Text,
+        _column("behavior-prob", "Probability with which the logged action was drawn.", "NAME"),
+    ] = None
+    reward: Annotated[Text, _column("reward", "Reward of the step.", "NAME")] = None
+    features: Annotated[
+        Text, _column("features", "Features of the state, as in age,load.", "NAME")
+    ] = None
+    state: Annotated[Text, _column("state", "One column of integer states, instead.", "NAME")] = (
+        None
+    )
+    time: Annotated[
+        Text, _column("time", "Time of the step, if not the episode's number.", "NAME")
+    ] = None
+    time_unit: Annotated[
+        Text,
+        _column(
+            "time-unit",
+            "What the time axis and the lookahead count: episode, hour, day or number.",
+        ),
+    ] = None
+    actions: Annotated[
+        Text, _column("actions", "All actions by name, in the order of a policy's outputs.")
+    ] = None
+    num_actions: Annotated[int | None, _column("num-actions", "How many actions there are.")] = None
+    log_probs: Annotated[bool, _column("log-probs", "Probability columns hold logarithms.")] = False
+    densities: Annotated[
+        bool,
+        _column(
+            "densities",
+            "They hold densities of continuous actions (with --log-probs: log-densities).",
+        ),
+    ] = False
+    format: Annotated[
+        Text, _column("format", "parquet, csv or jsonl, where the name does not tell.")
+    ] = None
+    estimate_propensities: Annotated[
+        bool,
+        _column(
+            "estimate-propensities",
+            "Fit the missing probabilities; no verdict is guaranteed then.",
+        ),
+    ] = False
+
+    def file(self) -> "LogFile":
+        """The log that these flags name."""
+        from ..commands.opening import LogFile
+        from ..logs import Columns, load_columns, override_columns
+
+        base = Columns() if self.columns is None else load_columns(self.columns)
+        names = (
+            "episode", "step", "action", "behavior_prob", "reward", "features", "state", "time",
+            "time_unit", "actions", "num_actions",
+        )  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
+        if self.action is not None and "," in self.action:
+            given["action"] = [one.strip() for one in self.action.split(",")]
+        kinds = {
+            (True, False): "log_probability", (False, True): "density", (True, True): "log_density",
+        }  # fmt: skip
+        given["propensity"] = kinds.get((self.log_probs, self.densities))
+        columns = override_columns(base, given)
+        return LogFile(self.log, columns, self.format, self.estimate_propensities)
+
+
+@dataclasses.dataclass(frozen=True)
+class ForecastFlags:
+    """How to forecast."""
+
+    lookahead: Annotated[
+        int | None, _forecast("lookahead", "How far to look; default a tenth of the log.")
+    ] = None
+    preset: Annotated[
+        Preset, _forecast("preset", "Tidegate's own method, or the paper's with a basis to choose.")
+    ] = Preset.MULTISCALE
+    basis: Annotated[
+        BasisKind | None, _forecast("basis", "Preset paper: shape of the trend, by default cosine.")
+    ] = None
+    order: Annotated[
+        int | None, _forecast("order", "Preset paper: order of the trend, by default 3.")
+    ] = None
+    period: Annotated[
+        float | None, _forecast("period", "Preset paper: period of a Fourier trend.")
+    ] = None
+    alpha: Annotated[float, _forecast("alpha", "Allowed probability of a wrong deployment.")] = 0.05
+    draws: Annotated[int, _forecast("draws", "Draws of the bootstrap.")] = 500
+    discount: Annotated[float, _forecast("discount", "Discount per step.")] = 1.0
+    seed: Annotated[int, _forecast("seed", "Same seed, same answer.")] = 0
+
+    def settings(self) -> "PlainSettings":
+        """The settings that these flags name."""
+        from ..commands.settings import PlainSettings
+
+        if not -(2**63) <= self.seed < 2**63:
+            raise SettingsError(f"seed is {self.seed}", expected="a 64-bit integer")
+        names = [field.name for field in dataclasses.fields(PlainSettings)]
+        return PlainSettings(**{name: getattr(self, name) for name in names})
+
+
+@dataclasses.dataclass(frozen=True)
+class SearchFlags:
+    """How to search."""
+
+    policy_class: Annotated[
+        PolicyClass, _search("policy-class", "Among which policies to search.")
+    ] = PolicyClass.AUTO
+    hidden: Annotated[int, _search("hidden", "Width of an MLP's hidden layer.")] = 16
+    steps: Annotated[int, _search("steps", "Gradient steps.")] = 300
+    learning_rate: Annotated[float, _search("learning-rate", "Step size.")] = 0.02
+    entropy: Annotated[
+        float, _search("entropy", "Bonus for randomness, in standard deviations of a return.")
+    ] = 0.1
+    train_fraction: Annotated[
+        float, _search("train-fraction", "Share of the episodes to search on.")
+    ] = 0.5
+
+    def choices(self) -> "SearchChoices":
+        """The choices that these flags name."""
+        from ..commands.settings import SearchChoices
+
+        return SearchChoices(**vars(self))
+
+
+@dataclasses.dataclass(frozen=True)
+class GuardrailFlags:
+    """What must not become worse."""
+
+    guardrail: Annotated[
+        list[str] | None,
+        _guarding(
+            "guardrail",
+            "An outcome column that must not rise by more than the margin, per episode; with "
+            ":higher, must not fall. May be given several times.",
+            "NAME:MARGIN[:higher]",
+        ),
+    ] = None
+    multiplicity: Annotated[
+        Multiplicity, _guarding("multiplicity", "How the reward and the guardrails share α.")
+    ] = Multiplicity.HOLM
+
+    def guardrails(self) -> tuple["Guardrail", ...]:
+        """The guardrails that these flags name."""
+        from ..gates.guardrails import parse_guardrail
+
+        return tuple(parse_guardrail(one) for one in self.guardrail or ())
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetFlags:
+    """On which budget of errors a gate draws."""
+
+    budget: Annotated[
+        Path | None,
+        _budget(
+            "budget",
+            "Share α among many gates: a ledger of them, begun by the first one.",
+            "FILE.json",
+        ),
+    ] = None
+    budget_rule: Annotated[
+        BudgetRule | None, _budget("budget-rule", "How α is shared out; default harmonic.")
+    ] = None
+    budget_tests: Annotated[
+        int | None, _budget("budget-tests", "For how many gates; default 52.", "N")
+    ] = None
+
+    def ledger(self) -> "Budget | None":
+        """The budget that these flags name."""
+        from ..gates.ledger import Budget, BudgetPlan
+
+        given = {"rule": self.budget_rule, "tests": self.budget_tests}
+        chosen: dict[str, Any] = {name: one for name, one in given.items() if one is not None}
+        if self.budget is None and chosen:
+            raise SettingsError(
+                f"--budget-{next(iter(chosen))} was given without --budget.",
+                remedy="Name the ledger, as in --budget budget.json.",
+            )
+        return None if self.budget is None else Budget(self.budget, BudgetPlan(**chosen))
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputFlags:
+    """Where the answer goes."""
+
+    as_json: Annotated[bool, _output("json", "Print the record as JSON.")] = False
+    report: Annotated[
+        Path | None, _output("report", "Write one self-contained HTML page.", "OUT.html")
+    ] = None
+
+
+def spread(function: F) -> F:
+    """Let a command take records of flags: each of their fields becomes an option of its own."""
+    hints = get_type_hints(function, include_extras=True)
+    groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        by_name = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        parameters += _options(groups[name]) if name in groups else [by_name]
+
+    @functools.wraps(function)
+    def run(**values: Any) -> Any:
+        for name, group in groups.items():
+            fields = [field.name for field in dataclasses.fields(group)]
+            values[name] = group(**{field: values.pop(field) for field in fields})  # type: ignore[operator]
+        return function(**values)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run  # type: ignore[return-value]
+
+
+def _options(group: Any) -> list[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    missing = dataclasses.MISSING
+    return [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if field.default is missing else field.default,
+            annotation=hints[field.name],
+        )
+        for field in dataclasses.fields(group)
+    ]

@@ -1,0 +1,268 @@
+"""Records as readable tables on standard output."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ..checks.findings import Finding, Level
+from ..commands.backtests import BacktestRecord
+from ..commands.checking import CheckRecord
+from ..commands.evaluation import Evaluation
+from ..commands.gating import GateRecord
+from ..commands.guarding import outcome_values
+from ..commands.improvement import Improvement
+from ..commands.plans import PlanRecord
+from ..commands.provenance import Provenance
+from ..commands.verification import Verification
+from ..forecast import Forecast
+from ..gates.guardrails import GuardedDecision
+from ..record import Advantage, past_bins
+
+_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
+SHOWN_BINS = 10
+OVERLAPPING = "The intervals may overlap: the gate tests the difference, on the same episodes."
+
+
+def show(record: Any) -> None:
+    """Print whatever a workflow returned."""
+    console = Console(soft_wrap=False, highlight=False)
+    _SHOWN[type(record)](console, record)
+
+
+def _say(console: Console, text: str, style: str = "") -> None:
+    console.print(text, style=style, markup=False)
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    whole = abs(value) < 1e9 and value == round(value)
+    return f"{value:,.0f}" if whole else f"{value:.4g}"
+
+
+def _origin(console: Console, origin: Provenance) -> None:
+    _say(
+        console,
+        f"{origin.source}: {origin.num_episodes:,} episodes, {origin.num_steps:,} steps; "
+        f"{origin.time}; {origin.propensities}.",
+    )
+    for note in origin.notes:
+        _say(console, note)
+    if origin.calibration is not None:
+        _say(console, origin.calibration["text"])
+
+
+def _caveats(console: Console, caveats: Iterable[str]) -> None:
+    for caveat in caveats:
+        _say(console, f"BEWARE: {caveat}", "bold red")
+
+
+def _findings(console: Console, findings: Iterable[Finding], title: str) -> None:
+    table = Table(title=title)
+    for name in ("", "finding", "value", "what it means"):
+        table.add_column(name, justify="right" if name == "value" else "left")
+    for one in sorted(findings, key=lambda finding: -finding.level):
+        style = _STYLES[one.level]
+        cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
+        table.add_row(f"[{style}]{one.level.name}[/]", *map(_plain, cells))
+    console.print(table)
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", r"\[")
+
+
+def _forecasts(
+    console: Console, rows: dict[str, Forecast], title: str, caption: str | None = None
+) -> None:
+    table = Table(title=title, caption=caption)
+    table.add_column("")
+    for name in ("forecast", "lower", "upper", "episodes", "worth\non-policy"):
+        table.add_column(name, justify="right")
+    for name, one in rows.items():
+        numbers = (one.point, one.lower, one.upper, one.num_episodes, one.effective_sample_size)
+        table.add_row(_plain(name), *(f"{number:.4g}" for number in numbers[:3]),
+                      f"{one.num_episodes:,}", f"{one.effective_sample_size:,.0f}")  # fmt: skip
+    console.print(table)
+
+
+def _scales(console: Console, advantage: Advantage, unit: str) -> None:
+    """What every time scale says of candidate − safe; what was not finite is shown as unknown."""
+    table = Table(
+        title="Forecast advantage of the candidate at every time scale", caption=_all(advantage)
+    )
+    names = ("test\nepisodes", "advantage", "standard\nerror", "of it\nbias", "p-value")
+    for name in (f"last …\n{_units(unit)}", *names):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("the gate\nasks")
+    for one in advantage.scales:
+        style = {"leads": "bold", "must pass": ""}.get(one.role, "dim")
+        cells = [_digits(n) for n in (one.point, one.standard_error, one.bias, one.p_value)]
+        table.add_row(f"{one.span:.4g}", f"{one.episodes:,}", *cells, one.role, style=style)
+    console.print(table)
+
+
+def _digits(number: float | None) -> str:
+    return "unknown" if number is None or not math.isfinite(number) else f"{number:.3g}"
+
+
+def _all(advantage: Advantage) -> str:
+    """What the scales say together."""
+    if advantage.p_value is None or not math.isfinite(advantage.p_value):
+        return "Together they say nothing."
+    asked = f"p = {advantage.p_value:.2g}, which must be at most {advantage.level:.3g}"
+    if not math.isfinite(advantage.lower):
+        return f"Together: {asked}."
+    return f"Together: at least {advantage.lower:.4g}; {asked}."
+
+
+def _units(unit: str) -> str:
+    return "units of time" if unit == "number" else f"{unit}s"
+
+
+def _window(one: Forecast, unit: str) -> str:
+    times = one.forecast_times
+    name = "times" if unit == "number" else f"{unit}s"
+    span = f"{name} {times[0]:.10g} to {times[-1]:.10g}" if times.size else f"the next {name}"
+    return f"Mean return of an episode over {span}, α = {one.alpha:g}"
+
+
+def _past(console: Console, forecast: Forecast) -> None:
+    table = Table(title="Estimated past performance")
+    for name in ("from", "to", "episodes", "mean return", "±"):
+        table.add_column(name, justify="right")
+    for one in past_bins(forecast, SHOWN_BINS):
+        error = one["standard_error"]
+        table.add_row(
+            f"{one['from']:.10g}", f"{one['to']:.10g}", f"{one['episodes']:,}", _number(one["mean"]),
+            "" if error is None else f"{error:.2g}",
+        )  # fmt: skip
+    console.print(table)
+
+
+def guardrail_table(guarded: GuardedDecision) -> Table:
+    """The guardrails for a terminal."""
+    table = Table(title=f"Guardrails, {guarded.multiplicity.value}, α = {guarded.alpha:g}")
+    for name in ("outcome", "forecast\nchange", "worst\nchange", "margin", "p", "level"):
+        table.add_column(name, justify="left" if name == "outcome" else "right")
+    table.add_column("holds")
+    for one in guarded.guardrails:
+        holds = "[green]yes[/]" if one.passed else "[bold red]no[/]"
+        table.add_row(
+            one.guardrail.name.replace("[", r"\["), *_guardrail_cells(outcome_values(one)), holds
+        )
+    return table
+
+
+def _guardrail_cells(one: Mapping[str, Any]) -> list[str]:
+    margin = one["margin"] if one["lower_is_better"] else -one["margin"]
+    p_value = "–" if one["p_value"] is None else f"{one['p_value']:.2g}"
+    changes = [_change(value) for value in (one["change"], one["bound"], margin)]
+    return [*changes, p_value, f"{one['level']:.3g}"]
+
+
+def _change(value: float) -> str:
+    return f"{value:+.4g}" if math.isfinite(value) else "not known"
+
+
+def _check(console: Console, record: CheckRecord) -> None:
+    _origin(console, record.provenance)
+    what = "what was observed" if record.policy == "behavior" else record.policy
+    _findings(console, record.check.findings, f"Is this log fit for {what}?")
+    count = len(record.check.warnings)
+    some = "1 warning." if count == 1 else f"{count} warnings."
+    _say(console, some if count else "This log can be used: no check found a problem.")
+    if record.policy == "behavior":
+        _say(console, "Name a policy (--policy) to check overlap and support for it.")
+
+
+def _evaluation(console: Console, record: Evaluation) -> None:
+    _origin(console, record.provenance)
+    _caveats(console, record.caveats)
+    _past(console, record.forecast)
+    rows = {record.policy: record.forecast, "if nothing changed": record.stationary}
+    _forecasts(console, rows, _window(record.forecast, record.provenance.time_unit))
+    worst = [one for one in record.findings if one.level is not Level.OK]
+    if worst:
+        _findings(console, worst, "What to know about this log")
+
+
+def _gate(console: Console, record: GateRecord) -> None:
+    _origin(console, record.provenance)
+    decision = record.decision
+    rows = {
+        f"candidate {record.candidate}": decision.candidate,
+        f"safe {record.safe}": decision.safe,
+    }
+    advantage, unit = decision.advantage, record.provenance.time_unit
+    caption = None if advantage.p_value is None else OVERLAPPING
+    _forecasts(console, rows, _window(decision.safe, unit), caption)
+    if len(advantage.scales) > 1:
+        _scales(console, advantage, unit)
+    if record.guarded.guardrails:
+        console.print(guardrail_table(record.guarded))
+    for role, check in record.checks.items():
+        if check.warnings:
+            _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
+    if record.backtest is not None:
+        _say(console, str(record.backtest))
+    if record.training is not None:
+        _say(console, record.overlap.value)
+    if record.budget is not None:
+        _say(console, f"Error budget: {record.budget}")
+    _caveats(console, record.caveats)
+    style = "bold green" if record.deploys else "bold yellow"
+    _say(console, record.headline, style)
+
+
+def _improvement(console: Console, record: Improvement) -> None:
+    training = record.training
+    _say(
+        console,
+        f"{type(record.policy).__name__} found on {training.num_training:,} of "
+        f"{training.num_episodes:,} episodes, tested on the others.",
+    )
+    _gate(console, record.gate)
+
+
+def _backtest(console: Console, record: BacktestRecord) -> None:
+    _origin(console, record.provenance)
+    past = record.backtest
+    _caveats(console, record.caveats)
+    table = Table(title=f"The gate at {past.dates.size} past dates")
+    for name in ("date", "verdict", "candidate\nforecast", "then\nestimated", "safe\nforecast",
+                 "then\nestimated", "advantage"):  # fmt: skip
+        table.add_column(name, justify="left" if name == "verdict" else "right")
+    for i, date in enumerate(past.dates):
+        pairs = [(one.forecast[i], one.realised[i]) for one in (past.candidate, past.safe)]
+        numbers = (*pairs[0], *pairs[1], past.difference[i])
+        verdict = past.verdicts[i].name
+        table.add_row(f"{date:g}", verdict, *(f"{number:.4g}" for number in numbers))
+    console.print(table)
+    _say(console, str(past))
+
+
+def _plan(console: Console, record: PlanRecord) -> None:
+    _origin(console, record.provenance)
+    _caveats(console, record.caveats)
+    _say(console, record.plan.sentence)
+    if record.lacking_actions:
+        _say(console, f"Actions that lack data: {', '.join(record.lacking_actions)}.")
+
+
+def _verification(console: Console, record: Verification) -> None:
+    _say(console, str(record), "bold green" if record.confirmed else "bold red")
+
+
+_SHOWN: dict[type, Any] = {
+    CheckRecord: _check,
+    Evaluation: _evaluation,
+    GateRecord: _gate,
+    Improvement: _improvement,
+    BacktestRecord: _backtest,
+    PlanRecord: _plan,
+    Verification: _verification,
+}

@@ -1,0 +1,57 @@
+"""Is this log fit? What each finding means for the user."""
+
+import dataclasses
+from typing import Any
+
+from ..checks.fitness import LogCheck, check_log
+from ..forecast import Forecast, forecast_performance
+from ..record import plain, sealed
+from .opening import Log, Stage, open_log, silent
+from .provenance import Provenance, provenance
+from .settings import PlainSettings
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class CheckRecord:
+    """The findings about a log: for a policy, or for what was observed."""
+
+    policy: str
+    check: LogCheck
+    forecast: Forecast
+    settings: PlainSettings
+    seed: int
+    provenance: Provenance
+
+    def __str__(self) -> str:
+        return str(self.check)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: what `tidegate check --json` prints."""
+        return sealed("check", {"level": self.check.level.name, **plain(self)})
+
+
+def check(
+    log: Log,
+    *,
+    policy: str | None = None,
+    settings: PlainSettings | None = None,
+    seed: int = 0,
+    stage: Stage = silent,
+) -> CheckRecord:
+    """Check a log, for a policy if one is named. An unfit log raises `LogError` with its rows.
+
+    Without a policy nothing can be said about overlap: the findings are about what was observed.
+    """
+    spec = policy or "behavior"
+    chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
+    settings = (settings or PlainSettings()).over(opened.log.span)
+    forecasting = settings.forecast()
+    stage("checking the log")
+    return CheckRecord(
+        policy=spec,
+        check=check_log(opened.log, forecasting, chosen if policy else None, seed=seed),
+        forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
+        settings=settings,
+        seed=seed,
+        provenance=provenance(opened),
+    )

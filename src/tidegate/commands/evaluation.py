@@ -1,0 +1,168 @@
+"""Past performance over time and the forecast, beside what a stationary estimate would have said."""
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from ..checks.findings import Finding
+from ..checks.fitness import check_log, mean_ratio_finding
+from ..errors import SettingsError
+from ..forecast import Forecast, forecast_performance, forecast_returns
+from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
+from ..logs.formats import format_of
+from ..logs.sources import source_paths
+from ..logs.streaming import stream_returns
+from ..record import plain, sealed
+from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
+from .provenance import Provenance, all_versions, plain_columns, provenance
+from .settings import PlainSettings
+
+STREAM_BYTES = 200_000_000
+UNMODELLED = (
+    "A stream has no model of the rewards, which takes noise out of the estimates: the interval is wider "
+    "than that of a log read whole."
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a policy would have earned, and what it is expected to earn next.
+
+    `stationary` is the forecast that assumes nothing changes. A streamed log gets fewer findings.
+    """
+
+    policy: str
+    forecast: Forecast
+    stationary: Forecast
+    findings: tuple[Finding, ...]
+    settings: PlainSettings
+    seed: int
+    streamed: bool
+    provenance: Provenance
+
+    def __str__(self) -> str:
+        return f"{self.policy}: {self.forecast}\nIf nothing changed: {self.stationary}"
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know first."""
+        return (self.provenance.propensities,) if self.provenance.estimated else ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: what `tidegate evaluate --json` prints."""
+        return sealed("evaluate", {"caveats": list(self.caveats), **plain(self)})
+
+
+def evaluate(
+    log: Log,
+    *,
+    policy: str,
+    settings: PlainSettings | None = None,
+    stream: bool | None = None,
+    seed: int = 0,
+    stage: Stage = silent,
+) -> Evaluation:
+    """Forecast a policy from a log.
+
+    `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
+    default, that is done for files of more than 200 MB where it is possible.
+    """
+    settings = settings or PlainSettings()
+    if stream is None:
+        stream = should_stream(log, policy)
+    if not stream:
+        return _whole(open_log(log, seed=seed, stage=stage), policy, settings, seed, stage)
+    if isinstance(log, OpenLog):
+        raise SettingsError("an open log cannot be streamed.", expected="the file's name")
+    return _streamed(log_file(log), policy, settings, seed, stage)
+
+
+def should_stream(log: Log, policy: str) -> bool:
+    """Whether this is much Parquet and a policy that can be streamed."""
+    if isinstance(log, OpenLog) or log_file(log).estimate_propensities:
+        return False
+    source = log_file(log).source
+    if not isinstance(source, str | list | tuple) and not hasattr(source, "__fspath__"):
+        return False
+    if source == "-" or parse_spec(policy).kind in (SpecKind.POLICY, SpecKind.PYTHON):
+        return False
+    paths = source_paths(source)
+    parquet = all(format_of(path) is Format.PARQUET for path in paths)
+    return parquet and sum(path.stat().st_size for path in paths) > STREAM_BYTES
+
+
+def _whole(
+    opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage
+) -> Evaluation:
+    policy, opened = opened.policy(spec)
+    log, settings = opened.log, settings.over(opened.log.span)
+    stage("forecasting")
+    forecast, stationary = (
+        forecast_performance(policy, log, one.forecast(), seed=seed)
+        for one in (settings, settings.stationary())
+    )
+    stage("checking the log")
+    findings = check_log(log, settings.forecast(), policy, seed=seed).findings
+    origin = provenance(opened)
+    return Evaluation(spec, forecast, stationary, findings, settings, seed, False, origin)
+
+
+def _streamed(
+    file: LogFile, spec: str, settings: PlainSettings, seed: int, stage: Stage
+) -> Evaluation:
+    if file.estimate_propensities:
+        raise SettingsError(
+            "propensities cannot be estimated from a stream.", remedy="Read the log whole."
+        )
+    stage("streaming the log")
+    streamed = stream_returns(file.source, [spec], file.columns, discount=settings.discount)
+    one, numbers = streamed.policies[0], streamed.episode_numbers
+    settings = settings.over((float(numbers.min()), float(numbers.max())))
+    stage("forecasting")
+    forecast, stationary = (
+        forecast_returns(one.returns, numbers, chosen.forecast(), ratios=one.ratios, seed=seed)
+        for chosen in (settings, settings.stationary())
+    )
+    findings = (mean_ratio_finding(one.stopped_ratios),)
+    origin = _stream_provenance(file, streamed, settings)
+    return Evaluation(spec, forecast, stationary, findings, settings, seed, True, origin)
+
+
+def _stream_provenance(
+    file: LogFile, streamed: StreamedReturns, settings: PlainSettings
+) -> Provenance:
+    columns: Columns = file.columns
+    names = [path.name for path in source_paths(file.source)]
+    absent = columns.behavior_prob is None
+    return Provenance(
+        source=names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more",
+        data_hash=_stream_hash(streamed),
+        num_episodes=streamed.num_episodes,
+        num_steps=streamed.num_steps,
+        columns=plain_columns(columns),
+        read_as=None,
+        time=str(streamed.time),
+        time_unit=streamed.time.unit.value,
+        labels=(),
+        propensities=(Propensities.ABSENT if absent else Propensities.LOGGED).value,
+        estimated=False,
+        calibration=None,
+        notes=(
+            "The log was streamed: only the mean ratio was checked. Run `tidegate check` on a part "
+            "of it for the rest.",
+            *((UNMODELLED,) if settings.doubly_robust else ()),
+        ),
+        versions=all_versions(),
+    )
+
+
+def _stream_hash(streamed: StreamedReturns) -> str:
+    """SHA-256 of what the stream gave; not the hash of the same log when it is read whole."""
+    sha = hashlib.sha256(f"tidegate-stream-1 {streamed.discount}".encode())
+    for one in streamed.policies:
+        arrays = (streamed.episode_numbers, streamed.lengths, one.returns, one.ratios)
+        for array in arrays:
+            sha.update(np.ascontiguousarray(array).data)
+    return sha.hexdigest()

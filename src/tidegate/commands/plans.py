@@ -1,0 +1,73 @@
+"""How many more episodes until this candidate could pass, and which actions lack data."""
+
+import dataclasses
+from typing import Any
+
+from ..checks.plan import Plan
+from ..checks.plan import plan as plan_log
+from ..record import plain, sealed
+from .opening import Log, Stage, silent
+from .provenance import Provenance, provenance
+from .settings import PlainSettings
+from .training import Overlap
+from .trials import Training, origin_caveats, prepare
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class PlanRecord:
+    """A rough answer to "is it worth waiting?"; `overlap` says which episodes it rests on."""
+
+    plan: Plan
+    candidate: str
+    safe: str
+    overlap: Overlap
+    settings: PlainSettings
+    seed: int
+    provenance: Provenance
+
+    def __str__(self) -> str:
+        return str(self.plan)
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know first."""
+        return origin_caveats(self.provenance, self.overlap, self.candidate)
+
+    @property
+    def lacking_actions(self) -> tuple[str, ...]:
+        """The actions that lack data, by the names that the log has for them."""
+        if self.plan.actions is None:
+            return ()
+        labels = self.provenance.labels
+        codes = [int(code) for code in self.plan.actions.lacking]
+        return tuple(labels[code] if code < len(labels) else str(code) for code in codes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: what `tidegate plan --json` prints."""
+        derived = {"caveats": list(self.caveats), "lacking_actions": list(self.lacking_actions)}
+        return sealed("plan", {**derived, **plain(self)})
+
+
+def plan(
+    log: Log,
+    *,
+    candidate: str,
+    safe: str = "behavior",
+    settings: PlainSettings | None = None,
+    training: Training = None,
+    seed: int = 0,
+    stage: Stage = silent,
+) -> PlanRecord:
+    """How many more episodes like these would the gate need? The episodes are those it would test."""
+    trial = prepare(log, candidate, safe, settings, training, seed, stage)
+    stage("planning")
+    result = plan_log(
+        *trial.policies,
+        trial.held_out.log,
+        trial.settings.forecast(),
+        training=None if trial.seen is None else trial.seen.log,
+        span=trial.held_out.span,
+        seed=seed,
+    )
+    origin = provenance(trial.opened)
+    return PlanRecord(result, candidate, safe, trial.overlap, trial.settings, seed, origin)

@@ -1,0 +1,62 @@
+"""A gate and its error budget: what is asked, what may be tested, and what the ledger keeps of it."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from ..comparison import MIN_EPISODES
+from ..errors import SettingsError
+from ..gates.guardrails import Guardrail
+from ..gates.ledger import Grant, episodes_for, question_hash
+from ..gates.multiplicity import Multiplicity
+from ..record import describe_settings, plain
+from .settings import PlainSettings
+from .trials import Trial
+
+
+def require_p_value(settings: PlainSettings | None) -> None:
+    """A budget grants a level, and the paper's test has none."""
+    if settings is not None and not settings.test.has_p_value:
+        raise SettingsError(
+            f"the preset '{settings.preset}' cannot draw on an error budget: its test has no p-value "
+            "that could be held to a level.",
+            expected="the preset 'multiscale'",
+            remedy="Leave out --budget or --preset paper.",
+        )
+
+
+def question(trial: Trial, guardrails: Sequence[Guardrail], multiplicity: Multiplicity) -> str:
+    """The identity of what is asked: all that the answer depends on, except the level."""
+    held_out, seen = trial.held_out, trial.seen
+    candidate, safe = trial.policies
+    return question_hash(
+        held_out.log.digest(),
+        {"candidate": candidate.digest(), "safe": safe.digest()},
+        {
+            "settings": plain(vars(trial.settings)),
+            "forecast": describe_settings(trial.settings.forecast()),
+            "span": plain(held_out.span),
+            "training": None if seen is None else seen.log.digest(),
+            "guardrails": plain(list(guardrails)),
+            "multiplicity": multiplicity.name if guardrails else None,
+        },
+        trial.seed,
+    )
+
+
+def allowed(trial: Trial, grant: Grant | None) -> Trial:
+    """The trial on the episodes that the grant leaves.
+
+    What earlier tests have used goes from both parts, so that this test knows nothing of them. If few
+    training episodes are left, the test takes some of the held-out ones in their place.
+    """
+    if grant is None or grant.after is None:
+        return trial
+    seen = None if trial.seen is None else episodes_for(grant, trial.seen)
+    if seen is not None and seen.log.num_episodes < MIN_EPISODES:
+        seen = None
+    return dataclasses.replace(trial, held_out=episodes_for(grant, trial.held_out), seen=seen)
+
+
+def last_episode(trial: Trial) -> float:
+    """The last episode that this test has used, for training or for testing."""
+    return (trial.held_out.span or trial.held_out.log.span)[1]

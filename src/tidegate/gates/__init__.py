@@ -1,0 +1,1 @@
+"""Several outcomes and many tests, with one error rate for all."""

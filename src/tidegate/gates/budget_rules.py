@@ -1,0 +1,18 @@
+"""How an error budget may be shared out, by name; without numbers, as the command's help needs it."""
+
+import enum
+
+
+class BudgetRule(enum.StrEnum):
+    """How an error budget shares out α among the tests."""
+
+    HARMONIC = "harmonic"
+    """Any number of tests; half of α is spent after the planned ones."""
+    EVEN = "even"
+    """The same for each of the planned tests."""
+    OBRIEN_FLEMING = "obrien-fleming"
+    """Little for the first of the planned tests, most for the last."""
+    POCOCK = "pocock"
+    """Nearly even."""
+    SIDAK = "sidak"
+    """Even, and each test on episodes after the last one: what was tested once is not tested again."""

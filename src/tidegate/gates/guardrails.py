@@ -1,0 +1,316 @@
+"""Guardrails: better on the reward, and no other outcome forecast to become worse than its margin."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..arrays import in_double
+from ..comparison import MIN_EPISODES, Reason, Verdict
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..errors import SettingsError
+from ..forecast import ForecastSettings
+from ..policies import Policy
+from ..record import Decision
+from ..returns import observed_returns
+from ..safety import require_level, safety_test, with_training
+from .multiplicity import Multiplicity, holm_levels
+
+DIRECTIONS = {"lower": True, "higher": False}
+
+
+@dataclasses.dataclass(frozen=True)
+class Guardrail:
+    """An outcome that must not become worse by more than a margin.
+
+    `margin` is in the outcome's own units per episode: the sum over an episode's steps, discounted as the
+    reward is. It says how much harm is bearable, and is chosen before the test. With 0, the outcome must
+    be shown to improve.
+    """
+
+    name: str
+    margin: float
+    lower_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise SettingsError("a guardrail has no outcome.", expected="an outcome of the log")
+        if not (math.isfinite(self.margin) and self.margin >= 0):
+            raise SettingsError(
+                f"the margin of '{self.name}' is {self.margin}",
+                expected="a finite number from 0 up, in the outcome's units per episode",
+                remedy="Say how much worse the outcome may become; its direction is given separately.",
+            )
+
+    def __str__(self) -> str:
+        verb = "rise" if self.lower_is_better else "fall"
+        return f"{self.name} must not {verb} by more than {self.margin:g}"
+
+    @property
+    def sign(self) -> float:
+        """What makes more of the outcome better."""
+        return -1.0 if self.lower_is_better else 1.0
+
+
+def parse_guardrail(text: str) -> Guardrail:
+    """NAME:MARGIN, or NAME:MARGIN:higher for an outcome of which more is better.
+
+    `complaints:0.02` must not rise by more than 0.02, `retention:0.01:higher` not fall by more than
+    0.01. A name may hold colons itself.
+    """
+    rest, _, last = text.rpartition(":")
+    direction = last if last in DIRECTIONS else "lower"
+    name, _, margin = (rest if last in DIRECTIONS else text).rpartition(":")
+    try:
+        return Guardrail(name, float(margin), DIRECTIONS[direction])
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(
+            f"'{text}' is not a guardrail.",
+            expected="NAME:MARGIN, or NAME:MARGIN:higher if more of it is better",
+            remedy="As in complaints:0.02 (may rise by 0.02), retention:0.01:higher (may fall by 0.01).",
+        ) from error
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GuardrailDecision:
+    """The test of one guardrail: a safety test of sign × outcome, which may lose up to the margin.
+
+    `decision` is that test, at `level`; its numbers have the sign that makes more better. `change` and
+    `bound` are in the outcome's own direction. `constant` is the outcome's value if it is the same in
+    every test episode: then the log carries no evidence on it, whatever the test says.
+    """
+
+    guardrail: Guardrail
+    decision: Decision
+    level: float
+    constant: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.constant is None and _rejects(self.decision, self.level)
+
+    @property
+    def change(self) -> float:
+        """Forecast of the outcome under the candidate minus that under the safe policy, per episode."""
+        return self.guardrail.sign * self.decision.advantage.point
+
+    @property
+    def bound(self) -> float:
+        """The worst change that the log leaves possible at this level."""
+        return self.guardrail.sign * self.decision.advantage.lower
+
+    @property
+    def sentence(self) -> str:
+        name, margin = self.guardrail.name, self.guardrail.margin
+        verb = "rise" if self.guardrail.lower_is_better else "fall"
+        if self.constant is not None:
+            return (
+                f"the log carries no evidence on '{name}': it is {self.constant:.4g} in every test "
+                "episode. Collect until it varies, or drop the guardrail knowingly."
+            )
+        if self.passed:
+            return f"'{name}' is not forecast to {verb} by more than {margin:g} {self._numbers()}."
+        if self.decision.reason in (Reason.BETTER, Reason.NOT_BETTER):
+            return (
+                f"the log does not rule out that '{name}' will {verb} by more than {margin:g} "
+                f"{self._numbers()}."
+            )
+        if self.decision.reason is Reason.SCALES_DISAGREE:
+            return (
+                f"the latest episodes point the other way: at a shorter time scale, '{name}' is "
+                f"forecast to {verb} by {margin:g} or more. Wait for more episodes."
+            )
+        return f"'{name}' cannot be judged: {self.decision.reason.sentence}"
+
+    def _numbers(self) -> str:
+        end = "at most" if self.guardrail.lower_is_better else "at least"
+        return f"[change {self.change:+.4g}, {end} {self.bound:+.4g}; level {self.level:.4g}]"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class GuardedDecision:
+    """The verdict on all outcomes: DEPLOY only if the reward improves and every guardrail holds.
+
+    `main` is the test of the reward at `main_level`; `guardrails` holds one test per guardrail.
+    """
+
+    main: Decision
+    main_level: float
+    guardrails: tuple[GuardrailDecision, ...]
+    multiplicity: Multiplicity
+    alpha: float
+
+    @property
+    def improves(self) -> bool:
+        """Whether the reward is shown to improve."""
+        return _rejects(self.main, self.main_level)
+
+    @property
+    def blocking(self) -> tuple[GuardrailDecision, ...]:
+        """The guardrails that do not hold."""
+        return tuple(one for one in self.guardrails if not one.passed)
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict.DEPLOY if self.improves and not self.blocking else Verdict.KEEP
+
+    @property
+    def sentence(self) -> str:
+        """The reason, which names every guardrail that blocks."""
+        better = self.main.reason is Reason.BETTER
+        main = (Reason.NOT_BETTER if better and not self.improves else self.main.reason).sentence
+        if not self.guardrails:
+            return main
+        if self.blocking:
+            blocks = [f"A guardrail blocks: {one.sentence}" for one in self.blocking]
+            return " ".join([main, *blocks])
+        held = "; ".join(str(one.guardrail) for one in self.guardrails)
+        return f"{main} Every guardrail holds: {held}."
+
+    def __str__(self) -> str:
+        found = self.main.advantage
+        numbers = (
+            f"[reward: change {found.point:+.4g}, at least {found.lower:+.4g}; "
+            f"level {self.main_level:.4g}]"
+        )
+        held = (f"Guardrail: {one.sentence}" for one in self.guardrails if one.passed)
+        return "\n".join([f"{self.verdict.name}: {self.sentence} {numbers}", *held])
+
+
+@in_double
+def guarded_test(
+    candidate: Policy,
+    safe: Policy,
+    held_out: HeldOutEpisodes,
+    settings: ForecastSettings,
+    guardrails: Sequence[Guardrail],
+    *,
+    training: TrainingEpisodes | None = None,
+    multiplicity: Multiplicity = Multiplicity.HOLM,
+    level: float | None = None,
+    seed: int = 0,
+) -> GuardedDecision:
+    """Will the candidate beat the safe policy, and will every guardrail hold, over the next episodes?
+
+    There are m = 1 + len(guardrails) null hypotheses: that the reward does not improve, and, for each
+    guardrail, that its outcome becomes worse by the margin or more. DEPLOY only if all m are rejected
+    and no single test has another doubt (support, too few episodes, …). A test that asks for all is an
+    intersection–union test (Berger, 1982): with every hypothesis at level α, a wrong deployment has
+    probability α at most, whatever m. So Holm's rule is more careful than a wrong deployment asks for.
+    What it buys: with probability 1 − α every outcome that is said to pass does, also when the gate
+    stays shut because of another. It costs power; `Multiplicity.NONE` leaves it out. (The bounds are
+    each at their own level. Those of `BONFERRONI`, all at α/m, hold at once too.)
+
+    Holm's rule needs p-values. For a test that has none, each has level α/m (Bonferroni).
+    Without guardrails this is `safety_test`.
+
+    `level` is what all tests may use together, where that is not the settings' α: an error budget's
+    share for this gate. At 0, nothing is left and the gate stays shut.
+    """
+    _require_different(guardrails)
+    require_level(level)
+    alpha = settings.alpha if level is None else level
+    training, held_out = with_training(settings, training, held_out, seed)
+    hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
+
+    def test(one: "_Hypothesis", level: float) -> Decision:
+        return safety_test(
+            candidate,
+            safe,
+            one.held_out,
+            settings,
+            training=one.training,
+            margin=one.margin,
+            level=level,
+            seed=seed,
+        )
+
+    alone = [test(one, alpha) for one in hypotheses]
+    constants = [None, *(_constant(one, settings.discount) for one in hypotheses[1:])]
+    levels = _levels(alone, constants, multiplicity, alpha)
+    main, *others = (
+        decided if own == alpha else test(one, own)
+        for one, decided, own in zip(hypotheses, alone, levels, strict=True)
+    )
+    return GuardedDecision(
+        main=main,
+        main_level=levels[0],
+        guardrails=tuple(map(GuardrailDecision, guardrails, others, levels[1:], constants[1:])),
+        multiplicity=multiplicity,
+        alpha=alpha,
+    )
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Hypothesis:
+    """What one safety test is given; the main one has margin 0 and sign 1."""
+
+    held_out: HeldOutEpisodes
+    training: TrainingEpisodes | None
+    margin: float
+    sign: float
+
+
+def _hypothesis(
+    held_out: HeldOutEpisodes, training: TrainingEpisodes | None, guardrail: Guardrail | None
+) -> _Hypothesis:
+    def watched(log: EpisodeLog) -> EpisodeLog:
+        if guardrail is None:  # the same test as if no other outcome had been measured
+            return dataclasses.replace(log, outcomes={})
+        return log.with_outcome(guardrail.name, guardrail.sign)
+
+    return _Hypothesis(
+        dataclasses.replace(held_out, log=watched(held_out.log)),
+        None if training is None else dataclasses.replace(training, log=watched(training.log)),
+        0.0 if guardrail is None else guardrail.margin,
+        1.0 if guardrail is None else guardrail.sign,
+    )
+
+
+def _levels(
+    alone: Sequence[Decision],
+    constants: Sequence[float | None],
+    multiplicity: Multiplicity,
+    alpha: float,
+) -> tuple[float, ...]:
+    count = len(alone)
+    if multiplicity is Multiplicity.NONE or not alpha > 0:
+        return (alpha,) * count
+    if multiplicity is Multiplicity.BONFERRONI or any(one.p_value is None for one in alone):
+        return (alpha / count,) * count
+    # A test with another doubt rejects nothing, so no later step may build on its p-value.
+    fair = [
+        one.reason in (Reason.BETTER, Reason.NOT_BETTER) and value is None
+        for one, value in zip(alone, constants, strict=True)
+    ]
+    p_values = [one.p_value if ok else None for one, ok in zip(alone, fair, strict=True)]
+    return holm_levels(p_values, alpha)
+
+
+def _rejects(decision: Decision, level: float) -> bool:
+    """A test says so twice, by its verdict at this level and by its p-value, where it has one."""
+    small = decision.p_value is None or decision.p_value <= level
+    return decision.verdict is Verdict.DEPLOY and small
+
+
+def _constant(one: _Hypothesis, discount: float) -> float | None:
+    """The outcome of every test episode, if it is the same for all of them."""
+    log = one.held_out.log
+    returns = np.asarray(observed_returns(log, discount))[np.asarray(log.present)]
+    with np.errstate(over="ignore"):
+        if returns.size < MIN_EPISODES or np.ptp(returns) > 1e-12 * np.max(np.abs(returns)):
+            return None
+    return one.sign * float(returns[0]) + 0.0  # no negative zero
+
+
+def _require_different(guardrails: Sequence[Guardrail]) -> None:
+    watched = [(one.name, one.lower_is_better) for one in guardrails]
+    twice = [name for name, better in watched if watched.count((name, better)) > 1]
+    if twice:
+        raise SettingsError(
+            f"there are two guardrails on '{twice[0]}' in the same direction.",
+            expected="one margin for each outcome and direction",
+        )

@@ -1,0 +1,335 @@
+"""One error budget over many gates, as a file: what each test was allowed, and what it said.
+
+    ledger = open_ledger("budget.json", 0.05, BudgetPlan())
+    turn = next_test(ledger, question_hash(...))
+    ...  # the safety test of `episodes_for(granted(ledger, turn), held_out)` at `turn.level`
+    save_ledger(entered(ledger, turn.entry(...)), "budget.json")  # before anybody sees the verdict
+
+`tidegate.commands.gate(..., budget=Budget("budget.json"))` does all of it.
+
+The file is sealed with its own hash, as decision records are. It cannot show that it was deleted, or
+that a gate was asked without it.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from ..arrays import in_double
+from ..comparison import Verdict
+from ..errors import SettingsError
+from ..loop import Spending
+from ..record import SEAL, plain, read_record, record_hash, sealed, write_record
+from .budget_rules import BudgetRule
+from .spending import (
+    EvenSpending,
+    HarmonicSpending,
+    OBrienFlemingSpending,
+    Part,
+    PocockSpending,
+    SidakLevel,
+    fresh,
+    require_count,
+)
+
+FORMAT = 2  # of the ledger, which outlives the format of single records
+KIND = "budget"
+EXHAUSTED = (
+    "the error budget has nothing for this test: it is spent, or its rule gives nothing so early. Start a "
+    "new ledger, which allows another α of wrong deployments, or take another rule next time."
+)
+
+
+_SPENDING: dict[BudgetRule, Callable[[float, int], Spending]] = {
+    BudgetRule.HARMONIC: HarmonicSpending,
+    BudgetRule.EVEN: EvenSpending,
+    BudgetRule.OBRIEN_FLEMING: OBrienFlemingSpending,
+    BudgetRule.POCOCK: PocockSpending,
+    BudgetRule.SIDAK: SidakLevel,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class BudgetPlan:
+    """The rule and the number of tests that it is made for (52: every week for a year)."""
+
+    rule: BudgetRule = BudgetRule.HARMONIC
+    tests: int = 52
+
+    def __post_init__(self) -> None:
+        require_count("tests", self.tests)
+
+    def spending(self, alpha: float) -> Spending:
+        """The rule as the library takes it."""
+        return _SPENDING[self.rule](alpha, self.tests)
+
+    @property
+    def fresh_only(self) -> bool:
+        """Whether an episode may be tested only once."""
+        return self.rule is BudgetRule.SIDAK
+
+    def __str__(self) -> str:
+        return f"{self.rule.value} over {self.tests} tests"
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """The file of a ledger, and the plan that it has, or is begun with."""
+
+    path: str | Path
+    plan: BudgetPlan = dataclasses.field(default_factory=BudgetPlan)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One test: on what, at which level, and what it said.
+
+    `question` is the hash of all that the answer depends on, the level apart; `last_episode` the last
+    one tested; `record_hash` the seal of the decision record.
+    """
+
+    number: int
+    question: str
+    data_hash: str
+    level: float
+    p_value: float | None
+    verdict: Verdict
+    last_episode: float
+    record_hash: str
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """An entry as the file holds it."""
+        fields = {field.name: plain[field.name] for field in dataclasses.fields(cls)}
+        return cls(**{**fields, "verdict": Verdict[fields["verdict"]]})
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """What the ledger grants to a question.
+
+    `after` is the last episode that earlier tests have used, if there were any. A question that was
+    asked before has the number and the level that it had then.
+    """
+
+    number: int
+    question: str
+    level: float
+    after: float | None
+    repeated: bool
+
+    def entry(
+        self,
+        *,
+        data_hash: str,
+        p_value: float | None,
+        verdict: Verdict,
+        last_episode: float,
+        record_hash: str,
+    ) -> Entry:
+        """The ledger's line on this test."""
+        known = p_value if p_value is not None and math.isfinite(p_value) else None
+        asked = (self.number, self.question, data_hash, self.level)
+        return Entry(*asked, known, verdict, last_episode, record_hash)
+
+
+@dataclasses.dataclass(frozen=True)
+class Grant:
+    """What a gate was allowed: the budget's part of a decision record, and all that a replay needs.
+
+    `after` is the last episode that may not be tested any more; None if all may be.
+    """
+
+    number: int
+    level: float
+    question: str
+    alpha: float
+    rule: BudgetRule
+    tests: int
+    after: float | None
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The grant in a record."""
+        fields = {field.name: plain[field.name] for field in dataclasses.fields(cls)}
+        return cls(**{**fields, "rule": BudgetRule[fields["rule"]]})
+
+    def __str__(self) -> str:
+        if not self.level > 0:
+            return f"nothing is left of α = {self.alpha:g} for test {self.number} ({self._plan})."
+        return f"this is test {self.number}, at level {self.level:.3g} of α = {self.alpha:g} ({self._plan})."
+
+    @property
+    def _plan(self) -> BudgetPlan:
+        return BudgetPlan(self.rule, self.tests)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ledger:
+    """The budget and every test that drew on it, in order."""
+
+    alpha: float
+    plan: BudgetPlan
+    entries: tuple[Entry, ...] = ()
+
+    @property
+    def spent(self) -> float:
+        """The sum of the levels so far."""
+        return math.fsum(entry.level for entry in self.entries)
+
+    def __str__(self) -> str:
+        level, count = next_level(self), len(self.entries)
+        ahead = f"test {count + 1} has level {level:.3g}." if level > 0 else EXHAUSTED
+        tests = "1 test" if count == 1 else f"{count} tests"
+        return f"{self.spent:.3g} of α = {self.alpha:g} spent in {tests} ({self.plan}); {ahead}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values: the file."""
+        return sealed(KIND, plain(self), FORMAT)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The ledger in a file, if the file is whole."""
+        if record_hash(dict(plain)) != plain[SEAL]:
+            raise SettingsError("it was changed after it was written: its own hash does not fit.")
+        if (plain["kind"], plain["format"]) != (KIND, FORMAT):
+            raise SettingsError(f"it is of kind '{plain['kind']}', format {plain['format']}.")
+        plan = BudgetPlan(BudgetRule[plain["plan"]["rule"]], plain["plan"]["tests"])
+        entries = tuple(Entry.from_plain(entry) for entry in plain["entries"])
+        ledger = cls(plain["alpha"], plan, entries)
+        for number, entry in enumerate(entries, 1):
+            if entry.number != number or not math.isclose(entry.level, _level(ledger, number)):
+                raise SettingsError(
+                    f"entry {number} does not have the number or the level of its turn."
+                )
+        return ledger
+
+
+def open_ledger(path: str | Path, alpha: float, plan: BudgetPlan) -> Ledger:
+    """The ledger at this path, which must be of this budget; a missing one is begun."""
+    if not Path(path).exists():
+        plan.spending(alpha)  # its own errors come before a file is made
+        save_ledger(Ledger(alpha, plan), path)
+    ledger = read_ledger(path)
+    if (ledger.alpha, ledger.plan) != (alpha, plan):
+        raise SettingsError(
+            f"{path} is a budget of α = {ledger.alpha:g}, {ledger.plan}; "
+            f"asked for was α = {alpha:g}, {plan}.",
+            expected="the same budget at every gate",
+            remedy="Give the flags of the first time, or begin another ledger.",
+        )
+    return ledger
+
+
+def read_ledger(path: str | Path) -> Ledger:
+    """The ledger at this path."""
+    try:
+        return Ledger.from_plain(read_record(path))
+    except SettingsError as error:
+        what = error.what
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        what = f"it is incomplete: {error!r}."
+    raise SettingsError(
+        what,
+        where=str(path),
+        expected="a ledger as `tidegate gate --budget` wrote it",
+        remedy="Restore it from a copy; without it, nobody knows how much was spent.",
+    )
+
+
+def save_ledger(ledger: Ledger, path: str | Path) -> None:
+    """Write the ledger whole or not at all, and never over entries that another gate has made since."""
+    path = Path(path)
+    scratch = path.with_name(f"{path.name}.tmp")
+    try:
+        scratch.touch(exist_ok=False)  # of two gates at once, one fails here
+    except FileExistsError as error:
+        raise SettingsError(
+            f"{scratch} exists: another gate is writing the ledger, or one was interrupted.",
+            remedy="If no other gate is running, remove that file and ask again.",
+        ) from error
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        if path.exists():
+            _require_growth(read_ledger(path), ledger, path)
+        write_record(ledger.to_dict(), scratch)
+        scratch.replace(path)
+    except BaseException as error:
+        scratch.unlink(missing_ok=True)  # not after success: the name may be another gate's by then
+        if isinstance(error, OSError):
+            raise _unwritable(path, error) from error
+        raise
+
+
+def next_level(ledger: Ledger) -> float:
+    """What the next new question may use; 0 if nothing is left."""
+    return _level(ledger, len(ledger.entries) + 1)
+
+
+def question_hash(
+    test_data_hash: str, policy_hashes: Mapping[str, str], settings: Mapping[str, Any], seed: int
+) -> str:
+    """The identity of a question: all that its answer depends on, except the level that it is granted.
+
+    `test_data_hash` is that of the episodes that may be tested, with the policies' recorded
+    probabilities; `settings` hold whatever else moves the answer. The seed belongs to it, so that
+    nobody can ask again until the draws happen to be favourable.
+    """
+    hashes = {"test_data_hash": test_data_hash, "policy_hashes": dict(policy_hashes)}
+    return record_hash({**hashes, "settings": dict(settings), "seed": seed})
+
+
+def next_test(ledger: Ledger, question: str) -> Turn:
+    """The turn of a question: the next one, or its own again if it was asked before."""
+    known = [entry for entry in ledger.entries if entry.question == question]
+    number = known[0].number if known else len(ledger.entries) + 1
+    used = [entry.last_episode for entry in ledger.entries[: number - 1]]
+    level = known[0].level if known else _level(ledger, number)
+    return Turn(number, question, level, max(used, default=None), bool(known))
+
+
+def granted(ledger: Ledger, turn: Turn) -> Grant:
+    """The turn as a decision record holds it."""
+    plan = ledger.plan
+    after = turn.after if plan.fresh_only else None
+    return Grant(turn.number, turn.level, turn.question, ledger.alpha, plan.rule, plan.tests, after)
+
+
+def episodes_for(grant: Grant, episodes: Part) -> Part:
+    """The episodes that this test may use: all of them, unless the plan allows fresh ones only."""
+    return episodes if grant.after is None else fresh(episodes, grant.after)
+
+
+def entered(ledger: Ledger, entry: Entry) -> Ledger:
+    """The ledger with one more test; a question that was answered before spends nothing again."""
+    if any(known.question == entry.question for known in ledger.entries):
+        return ledger
+    turn = next_test(ledger, entry.question)
+    if (entry.number, entry.level) != (turn.number, turn.level):
+        raise SettingsError(
+            f"the entry is number {entry.number} at level {entry.level:g}.",
+            expected=f"number {turn.number} at level {turn.level:g}",
+            remedy="Ask the ledger for a turn just before the test.",
+        )
+    return dataclasses.replace(ledger, entries=(*ledger.entries, entry))
+
+
+@in_double
+def _level(ledger: Ledger, number: int) -> float:
+    return float(ledger.plan.spending(ledger.alpha).level(number))
+
+
+def _require_growth(on_disk: Ledger, ledger: Ledger, path: Path) -> None:
+    longer = ledger.entries[: len(on_disk.entries)] == on_disk.entries
+    if not longer or (on_disk.alpha, on_disk.plan) != (ledger.alpha, ledger.plan):
+        raise SettingsError(
+            f"{path} has changed since it was opened: another gate has made an entry.",
+            remedy="Ask again; this test was not counted, and its verdict must not be used.",
+        )
+
+
+def _unwritable(path: Path, error: OSError) -> SettingsError:
+    return SettingsError(f"cannot write the ledger {path}: {error.strerror or error}.")

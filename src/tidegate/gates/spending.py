@@ -1,0 +1,154 @@
+"""How much of α each test of a sequence may use, so that the whole sequence errs with probability α.
+
+A gate that is asked every week has many chances to be wrong. If the j-th test has level αⱼ and Σ αⱼ ≤ α,
+then the chance of any wrong deployment, ever, is at most α (Boole). Nothing is assumed about how the
+tests depend on each other, so they may share their episodes, and each may be of another candidate. On the
+same log they share most of their episodes: then the true chance is smaller than α, and the bound is
+conservative. But each test must keep its level, and levels are small: see docs/repeated-tests.md for how
+many episodes that takes.
+"""
+
+import abc
+import math
+from statistics import NormalDist
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax.scipy.stats import norm
+from jaxtyping import Array, Float
+
+from ..arrays import replace_at
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..errors import SettingsError
+from ..loop import Spending
+
+Part = TypeVar("Part", TrainingEpisodes, HeldOutEpisodes)
+
+
+class FlatLevel(Spending):
+    """No budget: every test has level α, and the chance of a wrong deployment grows with their number."""
+
+    def level(self, test: Any) -> Float[Array, "..."]:
+        return _where_counted(test, self.alpha)
+
+
+class HarmonicSpending(Spending):
+    """Any number of tests: α h/(j+h−1) − α h/(j+h) for the j-th, which adds up to α J/(J+h) after J.
+
+    Half of α is spent after `half` tests, and what is left never runs out. Of the rules without an end
+    it is chosen for its power in the 50th to the 250th test. At α = 0.05 the 100th test has level 1.3e-4
+    (z = 3.66). The series 6/(π² j²) leaves it 3.0e-6 (4.52) and c/(j log²(j+1)) 6.9e-6 (4.35), because
+    they spend three fifths of α on the first test, when there are the fewest episodes.
+    """
+
+    half: int = eqx.field(static=True, default=100)
+
+    def __check_init__(self) -> None:
+        require_count("half", self.half)
+
+    def level(self, test: Any) -> Float[Array, "..."]:
+        later = jnp.maximum(jnp.asarray(test, float), 1.0) + self.half
+        return _where_counted(test, self.alpha * self.half / ((later - 1) * later))
+
+
+class PlannedSpending(Spending):
+    """A rule for a planned number of tests; there is nothing left after them."""
+
+    tests: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        require_count("tests", self.tests)
+
+
+class EvenSpending(PlannedSpending):
+    """α/tests for each of the planned tests (Bonferroni)."""
+
+    def level(self, test: Any) -> Float[Array, "..."]:
+        return _where_counted(test, self.alpha / self.tests, self.tests)
+
+
+class SidakLevel(PlannedSpending):
+    """1 − (1−α)^(1/tests) for each of the planned tests (Šidák, 1967): only for tests on fresh episodes.
+
+    The levels sum to a little more than α. The chance of any wrong deployment is at most α if each test
+    keeps its level whatever the earlier ones have shown, as when no episode is tested twice: see `fresh`.
+    """
+
+    def level(self, test: Any) -> Float[Array, "..."]:
+        return _where_counted(test, -math.expm1(math.log1p(-self.alpha) / self.tests), self.tests)
+
+
+class FractionSpending(PlannedSpending):
+    """An alpha-spending function over the share of the planned information (Lan and DeMets, 1983).
+
+    The j-th of the planned tests may use what is spent between (j−1)/tests and j/tests. A trial in
+    medicine would turn these increments into wider levels by the joint law of its tests. This is not
+    done: candidates change from test to test, so the law is unknown, and by Boole it is not needed.
+    """
+
+    @abc.abstractmethod
+    def spent(self, fraction: Any) -> Float[Array, "..."]:
+        """What may be spent by this fraction of the plan: from 0 at 0 to α at 1, never falling."""
+
+    def between(self, before: Any, after: Any) -> Float[Array, "..."]:
+        """What a test at fraction `after` may use, if the one before it was at `before`."""
+        return jnp.maximum(self.spent(after) - self.spent(before), 0.0)
+
+    def level(self, test: Any) -> Float[Array, "..."]:
+        number = jnp.asarray(test, float)
+        increment = self.between((number - 1) / self.tests, number / self.tests)
+        return _where_counted(test, increment, self.tests)
+
+
+class OBrienFlemingSpending(FractionSpending):
+    """2 − 2Φ(z/√fraction), z the upper α/2 point: next to nothing at first, most of it at the end.
+
+    For plans whose last tests matter most: the log is longest then.
+    """
+
+    def spent(self, fraction: Any) -> Float[Array, "..."]:
+        z = -NormalDist().inv_cdf(self.alpha / 2)
+        return 2 * norm.sf(z / jnp.sqrt(_share(fraction)))
+
+
+class PocockSpending(FractionSpending):
+    """α log(1 + (e − 1) fraction): nearly even, a little more at first."""
+
+    def spent(self, fraction: Any) -> Float[Array, "..."]:
+        return self.alpha * jnp.log1p((math.e - 1) * _share(fraction))
+
+
+def since(log: EpisodeLog, time: Any) -> EpisodeLog:
+    """The log without its episodes up to this time: they become spare rows, and the capacity stays."""
+    later = log.episode_numbers > time
+    return replace_at(lambda one: one.mask, log, log.mask & later[:, None])
+
+
+def fresh(episodes: Part, time: float) -> Part:
+    """The episodes after the last test, which ended at this time; the trend's axis begins there too.
+
+    With them alone, a test knows nothing of the earlier ones, so `SidakLevel` applies. It rests on fewer
+    episodes, though, and a trend needs many.
+    """
+    span = episodes.span
+    return type(episodes)(
+        since(episodes.log, time),
+        None if span is None else (max(span[0], float(time) + 1), span[1]),
+    )
+
+
+def _share(fraction: Any) -> Float[Array, "..."]:
+    return jnp.clip(jnp.asarray(fraction, float), 0.0, 1.0)
+
+
+def _where_counted(test: Any, level: Any, last: float = math.inf) -> Float[Array, "..."]:
+    """The level for tests from 1 to the last, and 0 for every other number."""
+    number = jnp.asarray(test, float)
+    return jnp.where((number >= 1) & (number <= last), jnp.asarray(level, float), 0.0)
+
+
+def require_count(name: str, count: int) -> None:
+    """A number of tests is a whole number, and at least one."""
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+        raise SettingsError(f"{name} is {count!r}", expected="a whole number of tests from 1 up")
