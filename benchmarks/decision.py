@@ -58,10 +58,7 @@ def milliseconds(settings: SpinSettings, length: int) -> float:
 def main() -> None:
     for bits in (32, 64):
         with jax.enable_x64(bits == 64):
-            found = {
-                name: [milliseconds(settings, k) for k in LENGTHS]
-                for name, settings in PEERS.items()
-            }
+            found = {name: [milliseconds(settings, k) for k in LENGTHS] for name, settings in PEERS.items()}
         print(f"{bits}-bit, ms a decision at k = {', '.join(map(str, LENGTHS))}")
         for name, row in found.items():
             print(f"  {name:10s} {'  '.join(f'{one:8.2f}' for one in row)}")

@@ -60,8 +60,7 @@ def whole_days(days: int, threads: int, repeats: int) -> float:
     numbers = np.arange(1.0, days + 1) % 2000
     actions = jnp.arange(share) % 5
     batches = [
-        (actions, jnp.asarray(numbers[i * share :][:share], float), jax.random.key(i))
-        for i in range(threads)
+        (actions, jnp.asarray(numbers[i * share :][:share], float), jax.random.key(i)) for i in range(threads)
     ]
     program = run.lower(*batches[0]).compile()
     with ThreadPoolExecutor(threads) as pool:
@@ -76,9 +75,7 @@ def test_days(count: int) -> tuple[Patient, Any, Any]:
         name = patient_names()[i % 30]
         patient = load_patient(name)
         plan = [(420, 45), (720, 70), (1080, 80), (1290, 10)]
-        grams = meals_at(
-            [(t + int(rng.integers(-60, 60)), g + int(rng.integers(-5, 20))) for t, g in plan]
-        )
+        grams = meals_at([(t + int(rng.integers(-60, 60)), g + int(rng.integers(-5, 20))) for t, g in plan])
         rate = np.full(1440, patient.basal_rate)
         for minute in np.flatnonzero(grams):
             rate[minute : minute + 3] += grams[minute] / usual_treatment(name)[0] / 3
@@ -158,9 +155,7 @@ def compare_solvers() -> None:
         }
     patients, meals, insulin = test_days(DAYS)
     inputs = as_arrays(patients), jnp.asarray(meals, float), jnp.asarray(insulin, float)
-    programs = {
-        name: jax.jit(jax.vmap(day)).lower(*inputs).compile() for name, day in rivals.items()
-    }
+    programs = {name: jax.jit(jax.vmap(day)).lower(*inputs).compile() for name, day in rivals.items()}
     # Turn and turn about, so that another load on the machine meets all of them.
     rounds = [
         {name: best(lambda run=run: run(*inputs), 1) for name, run in programs.items()}  # type: ignore[misc]
@@ -190,9 +185,7 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="time our days on the GPU, nothing else")
     if parser.parse_args().gpu:
         for days in (1_024, 16_384, 131_072):
-            print(
-                f"{jax.devices()[0].device_kind}: {days} days {whole_days(days, 1, 3):,.0f} a second"
-            )
+            print(f"{jax.devices()[0].device_kind}: {days} days {whole_days(days, 1, 3):,.0f} a second")
         return
     cores = os.cpu_count() or 1
     print(f"{platform.processor() or platform.machine()}, {cores} cores, JAX {jax.__version__}")

@@ -138,8 +138,6 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         large(int(sys.argv[1]))
     else:
-        print(
-            f"JAX {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}\n"
-        )
+        print(f"JAX {jax.__version__} on {jax.default_backend()}, Python {platform.python_version()}\n")
         small()
         scaling()

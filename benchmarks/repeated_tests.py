@@ -96,9 +96,7 @@ def simulated_tests(
     return found
 
 
-def run_all(
-    settings: SpinSettings, warmup: int, tests: int, runs: int
-) -> tuple[Flags, npt.NDArray[Any]]:
+def run_all(settings: SpinSettings, warmup: int, tests: int, runs: int) -> tuple[Flags, npt.NDArray[Any]]:
     """Runs × tests. Runs of a batch share the bootstrap's signs: one product for all of them."""
 
     def run(key: Any, sign_key: Any) -> tuple[Array, Array]:
@@ -141,9 +139,7 @@ def main() -> None:
         settings = loops()[name]
         for warmup in options.warmup:
             passed, p_values = run_all(settings, warmup, tests, runs)
-            for budget in (
-                budgets(tests) if settings.forecast.test.has_p_value else [FlatLevel(ALPHA)]
-            ):
+            for budget in budgets(tests) if settings.forecast.test.has_p_value else [FlatLevel(ALPHA)]:
                 levels = np.asarray(budget.level(np.arange(1, tests + 1)))
                 wrong = passed & (p_values <= levels)
                 cells = [share(np.any(wrong[:, :mark], axis=1)) for mark in marks]

@@ -136,9 +136,7 @@ def row(name: str, settings: ForecastSettings, trials: list[Trial]) -> str:
     """Rates of one method."""
     better = np.array([one.truth > one.safe_truth for one in trials])
     deployed, covered, widths = [], [], []
-    for seed, one in enumerate(
-        trials
-    ):  # each with signs of its own: shared ones would err together
+    for seed, one in enumerate(trials):  # each with signs of its own: shared ones would err together
         held_out = HeldOutEpisodes(one.log)
         decision = safety_test(one.candidate, one.safe, held_out, settings, seed=seed)
         forecast = forecast_performance(one.candidate, one.log, settings, seed=seed)
@@ -162,13 +160,9 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["multiscale", "paper"])
     given = parser.parse_args()
     paper = ForecastSettings(given.lookahead)
-    multiscale = replace(
-        multiscale_forecast(paper), test=Multiscale(TrendModels(tolerance=given.tolerance))
-    )
+    multiscale = replace(multiscale_forecast(paper), test=Multiscale(TrendModels(tolerance=given.tolerance)))
     methods = {"multiscale": multiscale, "paper": paper}
-    print(
-        f"{given.logs} logs of each drift, {given.episodes} episodes, look-ahead {given.lookahead}"
-    )
+    print(f"{given.logs} logs of each drift, {given.episodes} episodes, look-ahead {given.lookahead}")
     print("\n| drift | method | wrong % | right % | covered % | median width |")
     print("|---|---|---|---|---|---|")
     for drift in DRIFTS:

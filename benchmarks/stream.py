@@ -27,9 +27,7 @@ def ours(path: str) -> dict[str, Any]:
     read = time.perf_counter()
     policy = streamed.policies[0]
     settings = ForecastSettings(lookahead=LOOKAHEAD, draws=DRAWS)
-    forecast = forecast_returns(
-        policy.returns, streamed.episode_numbers, settings, ratios=policy.ratios
-    )
+    forecast = forecast_returns(policy.returns, streamed.episode_numbers, settings, ratios=policy.ratios)
     end = time.perf_counter()
     return {
         "steps": streamed.num_steps,

@@ -144,9 +144,7 @@ def passes(candidate: Tensor, log: Log, design: Design) -> bool:
     return bool(lower > upper)
 
 
-def torch_run(
-    lookahead: int, steps: int, seed: int, *, redraw: bool, episodes: int = EPISODES
-) -> Run:
+def torch_run(lookahead: int, steps: int, seed: int, *, redraw: bool, episodes: int = EPISODES) -> Run:
     torch.manual_seed(seed)
     start, last, deployed = time.perf_counter(), WARMUP, False
     logits = SAFE.clone().requires_grad_()
@@ -255,12 +253,8 @@ def main() -> None:
         ),
         f"tidegate, {BATCH} runs at once": time_tidegate(lookahead, steps, BATCH),
         "tidegate, one run alone": time_tidegate(lookahead, steps, 1),
-        "PyTorch, signs once a search, as ours": best_torch(
-            lookahead, steps, options.runs, redraw=False
-        ),
-        "PyTorch, signs anew each gradient step": best_torch(
-            lookahead, steps, options.runs, redraw=True
-        ),
+        "PyTorch, signs once a search, as ours": best_torch(lookahead, steps, options.runs, redraw=False),
+        "PyTorch, signs anew each gradient step": best_torch(lookahead, steps, options.runs, redraw=True),
     }
     ours = next(iter(rows.values()))[1]
     print("\n| | runs | improvement ± s.e. | violation % ± s.e. | s per run | times ours |")

@@ -7,9 +7,8 @@ import matplotlib.pyplot as plt
 from tidegate.experiments.demo import run_demo
 from tidegate.experiments.demo_page import draw_showcase
 from tidegate.record import plain
-from tidegate.reports.figures import STYLE
+from tidegate.reports.figures import STYLE, draw_scales
 from tidegate.reports.page import save_svg
-from tidegate.reports.scales import draw_scales
 
 HERE = Path(__file__).parent
 
@@ -21,6 +20,4 @@ if __name__ == "__main__":
         )
         draw_showcase(above, run)
         draw_scales(below, plain(run.showcase.advantage))
-    save_svg(
-        figure, HERE / "decision.svg", "One decision: returns, forecasts, and every time scale"
-    )
+    save_svg(figure, HERE / "decision.svg", "One decision: returns, forecasts, and every time scale")

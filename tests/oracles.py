@@ -102,9 +102,7 @@ class SmallMDP:
         self.stop = rng.uniform(0.1, 0.4, size=2)
         self.horizon = 3
 
-    def trajectories(
-        self, behavior: Matrix
-    ) -> Iterator[tuple[float, list[tuple[int, int, float, float]]]]:
+    def trajectories(self, behavior: Matrix) -> Iterator[tuple[float, list[tuple[int, int, float, float]]]]:
         """(probability, episode) for every trajectory that `behavior[state, action]` can produce."""
 
         def extend(
@@ -135,9 +133,7 @@ class SmallMDP:
         return float(self.start @ values)
 
 
-def finite_difference(
-    function: Callable[[Vector], float], at: Vector, step: float = 1e-6
-) -> Vector:
+def finite_difference(function: Callable[[Vector], float], at: Vector, step: float = 1e-6) -> Vector:
     """Central differences."""
     gradient = np.zeros_like(at)
     for i in range(at.size):

@@ -76,8 +76,7 @@ def test_training_episodes_are_neither_tested_nor_what_came_next() -> None:
     training, held_out = _parts()
     louder = dataclasses.replace(training, rewards=9 + 5 * np.asarray(training.rewards))
     found, other = (
-        backtest(GOOD, SAFE, held_out, settings, training=one, dates=4)
-        for one in (training, louder)
+        backtest(GOOD, SAFE, held_out, settings, training=one, dates=4) for one in (training, louder)
     )
     assert _same(found, other)
     numbers = np.asarray(held_out.episode_numbers)
@@ -165,9 +164,7 @@ def test_a_reversal_makes_deployments_wrong() -> None:
 
 
 def test_records_are_strict_json() -> None:
-    content = json.loads(
-        json.dumps(plain(backtest(GOOD, SAFE, _log(), SETTINGS, dates=6)), allow_nan=False)
-    )
+    content = json.loads(json.dumps(plain(backtest(GOOD, SAFE, _log(), SETTINGS, dates=6)), allow_nan=False))
     assert content["coverage"]["candidate"]["total"] == 6
     assert len(content["candidate"]["forecast"]) == len(content["dates"]) == 6
     assert content["reasons"][0] in Reason.__members__
@@ -177,9 +174,7 @@ def test_dates_need_a_past_and_a_future() -> None:
     assert "too short" in str(backtest(GOOD, SAFE, _log(1), SETTINGS))
     assert backtest_dates(_log(24), SETTINGS, 20, 15).size == 0
     assert backtest_dates(_log(25), SETTINGS, 20, 15).tolist() == [10]
-    np.testing.assert_array_equal(
-        backtest_dates(_log(400), SETTINGS, 3, 50), 385 - 50 * np.arange(3)[::-1]
-    )
+    np.testing.assert_array_equal(backtest_dates(_log(400), SETTINGS, 3, 50), 385 - 50 * np.arange(3)[::-1])
     with pytest.raises(SettingsError, match="dates is 0"):
         backtest(GOOD, SAFE, _log(), SETTINGS, dates=0)
     with pytest.raises(SettingsError, match="all sign vectors"):

@@ -43,9 +43,7 @@ def test_five_seasonal_arms_are_recosys_to_the_bit(speed: int) -> None:
     np.testing.assert_array_equal(bandit.safe_policy.logits, recosys.safe_policy.logits)
     logs = [world.collect(policy, NUMBERS, jax.random.key(1)) for world in (bandit, recosys)]
     assert logs[0].digest() == logs[1].digest()
-    np.testing.assert_array_equal(
-        bandit.performance(policy, NUMBERS), recosys.performance(policy, NUMBERS)
-    )
+    np.testing.assert_array_equal(bandit.performance(policy, NUMBERS), recosys.performance(policy, NUMBERS))
 
 
 def _scales(arms: int) -> list[float]:
@@ -156,8 +154,7 @@ def test_the_number_of_arms_is_a_field_of_the_sweep_and_not_part_of_a_name() -> 
     sweeps = [sweep for sweep in beyond_sweeps("worlds") if sweep.name == "SPIN"]
     assert sorted(sweep.world_fixed["arms"] for sweep in sweeps) == [3, 5, 10, 20]
     parts = [
-        cut(sweep, list_runs(sweep, settings=1, trials=1, seed=0), size=1, seed=0)[0]
-        for sweep in sweeps
+        cut(sweep, list_runs(sweep, settings=1, trials=1, seed=0), size=1, seed=0)[0] for sweep in sweeps
     ]
     assert len({part.name for part in parts}) == len({part.program for part in parts}) == 4
     for sweep in sweeps:
@@ -178,9 +175,7 @@ def test_the_lapse_is_that_of_a_loop_over_windows() -> None:
     assert np.isnan(lapse(unsafe, np.zeros(12, bool)))
 
 
-def test_a_small_study_from_the_command_to_the_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_study_from_the_command_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(beyond, "WORLDS", {"jump": DriftingBandit.jumping(20.0 + 240)})
     # Its own program takes as long to compile as all others here together; it is traced below.
     monkeypatch.setattr(beyond, "MULTISCALE", "tidegate.presets:stationary_run")

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from tidegate import ConstantBasis, CosineBasis, SettingsError
 from tidegate.basis import Basis, TimeAxis
@@ -25,6 +26,8 @@ from tidegate.bootstrap import (
     percentile_t_interval,
     pseudo_statistics,
     studentized_deviations,
+    tail_probability,
+    tail_quantile,
     weighted_sums,
 )
 from tidegate.trend import TrendFit, fit_trend, trend_design
@@ -46,12 +49,8 @@ def _fit(n: int, basis: Basis, seed: int = 0) -> tuple[TrendFit, oracles.Matrix,
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(
-    ("n", "basis"), [(9, ConstantBasis()), (60, CosineBasis(4)), (2100, CosineBasis(2))]
-)
-def test_draws_agree_with_refitting_to_1e_10(
-    kind: type[KeyedMultipliers], n: int, basis: Basis
-) -> None:
+@pytest.mark.parametrize(("n", "basis"), [(9, ConstantBasis()), (60, CosineBasis(4)), (2100, CosineBasis(2))])
+def test_draws_agree_with_refitting_to_1e_10(kind: type[KeyedMultipliers], n: int, basis: Basis) -> None:
     fit, phi, varphi = _fit(n, basis)
     draws = 40 if n < 1000 else 3
     multipliers = kind(jax.random.key(1), draws)
@@ -59,9 +58,7 @@ def test_draws_agree_with_refitting_to_1e_10(
     forecasts, ts = oracles.wild_statistics(phi, np.asarray(fit.returns), varphi, rows)
     deviations, _ = pseudo_statistics(fit, multipliers)
     np.testing.assert_allclose(fit.point + deviations, forecasts, atol=1e-10)
-    np.testing.assert_allclose(
-        fit.point + forecast_deviations(fit, multipliers), forecasts, atol=1e-10
-    )
+    np.testing.assert_allclose(fit.point + forecast_deviations(fit, multipliers), forecasts, atol=1e-10)
     np.testing.assert_allclose(studentized_deviations(fit, multipliers), ts, atol=1e-10)
 
 
@@ -119,9 +116,7 @@ def test_the_sampled_interval_converges_to_the_exact_one() -> None:
     assert errors[1] < max(errors[0], 1e-3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "third", "fourth"), [(Rademacher, 0, 1), (Mammen, 1, 2), (Webb, 0, 7 / 6)]
-)
+@pytest.mark.parametrize(("kind", "third", "fourth"), [(Rademacher, 0, 1), (Mammen, 1, 2), (Webb, 0, 7 / 6)])
 def test_multiplier_moments(kind: type[KeyedMultipliers], third: float, fourth: float) -> None:
     values = np.asarray(kind(jax.random.key(3), 400).block(0, BLOCK)).ravel()
     for power, expected in ((1, 0.0), (2, 1.0), (3, third), (4, fourth)):
@@ -192,3 +187,29 @@ def test_memory_does_not_grow_with_draws_times_episodes() -> None:
     analysis = compiled.memory_analysis()
     assert analysis is not None
     assert analysis.temp_size_in_bytes < 40e6
+
+
+def test_tail_probabilities_and_quantiles_are_inverse_and_near_those_of_the_draws() -> None:
+    draws = jnp.sort(jax.random.normal(jax.random.key(0), (5000,)))
+    freedom = jnp.asarray(1e6)
+    for level in (0.2, 0.05, 0.01, 1e-3, 1e-5):
+        quantile = tail_quantile(draws, freedom, level)
+        assert float(quantile) == pytest.approx(stats.norm.isf(level), rel=0.04)
+        assert float(tail_probability(quantile + 1e-9, draws, freedom)) <= level * (1 + 1e-4)
+        assert float(tail_probability(quantile - 1e-2, draws, freedom)) > level
+
+
+@pytest.mark.parametrize("freedom", [5.0, 12.0, 60.0])
+def test_beyond_the_draws_the_tail_is_students(freedom: float) -> None:
+    draws = jnp.asarray(stats.t.ppf((np.arange(500) + 0.5) / 500, freedom))
+    for level in (1e-3, 1e-4, 1e-5):
+        statistic = stats.t.isf(level, freedom)
+        found = float(tail_probability(jnp.asarray(statistic), draws, jnp.asarray(freedom)))
+        assert 0.95 * level < found < 2 * level  # its anchor is one rank off, to the safe side
+
+
+def test_what_is_not_a_number_has_no_tail_probability() -> None:
+    draws = jnp.sort(jax.random.normal(jax.random.key(0), (100,)))
+    assert np.isnan(float(tail_probability(jnp.asarray(np.nan), draws, jnp.asarray(9.0))))
+    broken = jnp.full(100, jnp.nan)
+    assert np.isnan(float(tail_probability(jnp.asarray(3.0), broken, jnp.asarray(9.0))))

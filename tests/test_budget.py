@@ -63,7 +63,7 @@ from tidegate.gates.spending import (
     since,
 )
 from tidegate.loop import Spending
-from tidegate.record import plain, write_record
+from tidegate.record import plain, restored, write_record
 
 ALPHA, TESTS = 0.05, 40
 PLANNED = [
@@ -112,9 +112,7 @@ def test_harmonic_spending_is_the_most_powerful_rule_without_an_end_when_it_matt
     assert np.all(ours > squares)
     assert np.all(ours > logarithms)
     found = [(one[90], norm.isf(one[90])) for one in (ours, squares, logarithms)]
-    np.testing.assert_allclose(
-        found, [(1.26e-4, 3.66), (3.04e-6, 4.52), (6.93e-6, 4.35)], rtol=3e-3
-    )
+    np.testing.assert_allclose(found, [(1.26e-4, 3.66), (3.04e-6, 4.52), (6.93e-6, 4.35)], rtol=3e-3)
 
 
 def test_lan_demets_spending_has_the_published_values() -> None:
@@ -122,9 +120,7 @@ def test_lan_demets_spending_has_the_published_values() -> None:
     bounded = OBrienFlemingSpending(0.025, 5)
     expected = 2 - 2 * norm.cdf(norm.isf(0.0125) / np.sqrt(FRACTIONS))
     np.testing.assert_allclose(bounded.spent(FRACTIONS), expected, atol=1e-15)
-    np.testing.assert_array_equal(
-        np.round(bounded.spent(FRACTIONS), 4), [0.0, 0.0004, 0.0038, 0.0122, 0.025]
-    )
+    np.testing.assert_array_equal(np.round(bounded.spent(FRACTIONS), 4), [0.0, 0.0004, 0.0038, 0.0122, 0.025])
     np.testing.assert_array_equal(
         np.round(PocockSpending(0.025, 5).spent(FRACTIONS), 4),
         [0.0074, 0.0131, 0.0177, 0.0216, 0.025],
@@ -132,9 +128,7 @@ def test_lan_demets_spending_has_the_published_values() -> None:
     for rule in (bounded, PocockSpending(0.025, 5)):
         np.testing.assert_allclose(np.cumsum(levels(rule, 5)), rule.spent(FRACTIONS), rtol=1e-12)
         np.testing.assert_allclose(rule.spent([-1.0, 0.0, 1.0, 2.0]), [0, 0, 0.025, 0.025])
-        assert float(rule.between(0.2, 0.7)) == pytest.approx(
-            float(rule.spent(0.7)) - float(rule.spent(0.2))
-        )
+        assert float(rule.between(0.2, 0.7)) == pytest.approx(float(rule.spent(0.7)) - float(rule.spent(0.2)))
         assert float(rule.between(0.7, 0.2)) == 0
 
 
@@ -280,9 +274,7 @@ def test_a_ledger_is_begun_filled_and_read_again(path: Path) -> None:
     again = open_ledger(path, ALPHA, PLAN)
     assert again == ledger
     assert [entry.number for entry in again.entries] == [1, 2, 3]
-    assert again.entries[1] == Entry(
-        2, asked(2), "log 2", ALPHA / 4, 0.3, Verdict.DEPLOY, 200.0, "record 2"
-    )
+    assert again.entries[1] == Entry(2, asked(2), "log 2", ALPHA / 4, 0.3, Verdict.DEPLOY, 200.0, "record 2")
     assert again.spent == pytest.approx(3 * ALPHA / 4)
     assert "0.0375 of α = 0.05 spent in 3 tests (even over 4 tests); test 4" in str(again)
     assert list(path.parent.iterdir()) == [path]
@@ -424,7 +416,7 @@ def test_what_earlier_tests_have_used_goes_from_both_parts() -> None:
     assert last_episode(late) == 60
     for none in (None, dataclasses.replace(grant, after=None)):
         assert allowed(trial, none) is trial
-    assert Grant.from_plain(json.loads(json.dumps(plain(grant)))) == grant
+    assert restored(Grant, json.loads(json.dumps(plain(grant)))) == grant
     assert str(grant) == "this is test 2, at level 0.01 of α = 0.05 (sidak over 3 tests)."
 
 
@@ -445,9 +437,9 @@ def test_tampering_shows(path: Path) -> None:
     damaged(json.dumps({**whole, "alpha": math.nan}), r"budget\.json: it is incomplete")
     # Sealed anew, but no ledger that this rule can have made.
     moved = [{**whole["entries"][0], "level": 1e-9}]
-    damaged(json.dumps(resealed({**whole, "entries": moved})), r"level of its turn")
+    damaged(json.dumps(resealed({**whole, "entries": moved})), r"level for its turn")
     skipped = [{**whole["entries"][0], "number": 2}]
-    damaged(json.dumps(resealed({**whole, "entries": skipped})), r"number or the level")
+    damaged(json.dumps(resealed({**whole, "entries": skipped})), r"number or level")
     damaged(json.dumps(resealed({"kind": "gate", "format": 2})), r"of kind 'gate'")
     damaged(json.dumps(resealed({**whole, "plan": {}})), r"incomplete.*KeyError")
     damaged(json.dumps(resealed({**whole, "alpha": 2.0})), r"alpha is 2")
@@ -457,9 +449,9 @@ def test_tampering_shows(path: Path) -> None:
 
 def test_another_budget_is_refused(path: Path) -> None:
     open_ledger(path, ALPHA, PLAN)
-    with pytest.raises(SettingsError, match=r"α = 0\.05, even over 4.*asked for was α = 0\.1"):
+    with pytest.raises(SettingsError, match=r"α = 0\.05, even over 4.*this gate asks for α = 0\.1"):
         open_ledger(path, 0.1, PLAN)
-    with pytest.raises(SettingsError, match=r"asked for was α = 0\.05, harmonic over 52"):
+    with pytest.raises(SettingsError, match=r"this gate asks for α = 0\.05, harmonic over 52"):
         open_ledger(path, ALPHA, BudgetPlan())
     with pytest.raises(SettingsError, match=r"alpha is 2"):
         open_ledger(path.with_name("new.json"), 2.0, PLAN)

@@ -14,9 +14,7 @@ ALGORITHMS = ["Tidegate", "SPIN", "Stationary"]
 TIDEGATE = [sys.executable, "-m", "tidegate"]
 
 
-def _run(
-    *arguments: str, cwd: Path | None = None, **variables: str
-) -> subprocess.CompletedProcess[str]:
+def _run(*arguments: str, cwd: Path | None = None, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "100", "NO_COLOR": "1", "TERM": "dumb", **variables}
     return subprocess.run(
         [*TIDEGATE, *arguments],
@@ -45,14 +43,19 @@ def test_help_does_not_import_jax() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+EMPTY_APP = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
+
+
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
-def test_help_answers_in_under_four_tenths_of_a_second(arguments: list[str]) -> None:
-    def once() -> float:
+def test_help_takes_hardly_longer_than_that_of_an_empty_command(arguments: list[str]) -> None:
+    def seconds(command: list[str]) -> float:
         start = time.perf_counter()
-        _run(*arguments)
+        subprocess.run(command, capture_output=True, check=True)
         return time.perf_counter() - start
 
-    assert min(once() for _ in range(5)) < 0.4
+    peer = [sys.executable, "-c", EMPTY_APP, "--help"]
+    ours, theirs = (min(seconds(one) for _ in range(5)) for one in ([*TIDEGATE, *arguments], peer))
+    assert ours < 2.5 * theirs
 
 
 def test_version() -> None:
@@ -116,9 +119,7 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert page.count("<td>leads</td>") == 1
 
 
-def test_the_demo_of_a_patient_shows_a_day_and_the_drift(
-    tmp_path: Path, compiled: dict[str, str]
-) -> None:
+def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path, compiled: dict[str, str]) -> None:
     days = ["--episodes", "40", "--truth-days", "4"]
     caches = {**compiled, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     result = _run("demo", "--domain", "diabetes", *days, cwd=tmp_path, **caches)

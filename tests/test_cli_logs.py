@@ -48,9 +48,7 @@ class Shell:
 
 
 @pytest.fixture
-def shell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Shell:
+def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Shell:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     LOG.write_csv("log.csv")
@@ -253,9 +251,7 @@ def test_a_python_function_is_a_policy(shell: Shell) -> None:
         (["check", "log.csv", "--columns", "missing.toml"], "missing.toml"),
     ],
 )
-def test_bad_usage_is_one_paragraph_and_exit_code_2(
-    arguments: list[str], message: str, shell: Shell
-) -> None:
+def test_bad_usage_is_one_paragraph_and_exit_code_2(arguments: list[str], message: str, shell: Shell) -> None:
     result = shell(*arguments)
     assert result.code == 2
     assert message in result.err
@@ -383,9 +379,7 @@ def test_an_equal_candidate_is_kept(shell: Shell) -> None:
 
 @pytest.mark.parametrize("command", ["check", "evaluate", "gate", "improve", "backtest", "plan"])
 def test_an_unfit_log_is_named_by_its_rows(command: str, shell: Shell) -> None:
-    bad = LOG.with_columns(
-        behavior_prob=pl.when(pl.col("episode").is_in([7, 9])).then(0.0).otherwise(0.5)
-    )
+    bad = LOG.with_columns(behavior_prob=pl.when(pl.col("episode").is_in([7, 9])).then(0.0).otherwise(0.5))
     bad.write_csv("bad.csv")
     needed = {
         "evaluate": ["--policy", "behavior"], "gate": CANDIDATE, "plan": CANDIDATE,
@@ -399,9 +393,7 @@ def test_an_unfit_log_is_named_by_its_rows(command: str, shell: Shell) -> None:
     assert sorted(path.suffix for path in Path().iterdir()) == [".csv", ".csv", ".parquet"]
 
 
-def test_a_defect_of_ours_is_not_taken_for_keep(
-    shell: Shell, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_defect_of_ours_is_not_taken_for_keep(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("oops")
 

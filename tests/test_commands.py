@@ -84,9 +84,7 @@ def resolved(*specs: str) -> tuple[list[tg.Policy], tg.EpisodeLog]:
 def test_the_gate_is_the_safety_test(settings: wf.PlainSettings) -> None:
     (candidate, safe), log = resolved("column:new_prob", "behavior")
     level = 0.05 if settings is PLAIN else None
-    test = tg.safety_test(
-        candidate, safe, tg.HeldOutEpisodes(log), settings.forecast(), level=level
-    )
+    test = tg.safety_test(candidate, safe, tg.HeldOutEpisodes(log), settings.forecast(), level=level)
     decided = gate(settings=settings)
     assert decided.verdict is test.verdict is tg.Verdict.DEPLOY
     content = decided.to_dict()
@@ -101,9 +99,7 @@ def test_the_gate_is_the_safety_test(settings: wf.PlainSettings) -> None:
     training = None if seen is None else seen.log
     assert held_out.log.digest() == test.data_hash
     for role, policy in (("candidate", candidate), ("safe", safe)):
-        found = check_log(
-            held_out.log, settings.forecast(), policy, training=training, span=held_out.span
-        )
+        found = check_log(held_out.log, settings.forecast(), policy, training=training, span=held_out.span)
         assert content["checks"][role] == plain(found)
         assert content["checks"][role]["num_episodes"] == content[role]["num_episodes"]
 
@@ -122,9 +118,7 @@ def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> N
         assert {one.name for one in streamed.findings} == {"mean_ratio"}
         # A stream has no model of the rewards: the returns are those of importance sampling.
         assert any("no model" in note for note in streamed.provenance.notes) == (chosen is PLAIN)
-        theirs = forecast_returns(
-            tg.pdis_returns(policy, log), log.episode_numbers, chosen.forecast()
-        )
+        theirs = forecast_returns(tg.pdis_returns(policy, log), log.episode_numbers, chosen.forecast())
         assert streamed.forecast.lower == pytest.approx(theirs.lower, rel=1e-9)
     assert record.stationary.point == pytest.approx(record.forecast.returns.mean())
     for name in ("point", "lower", "upper", "effective_sample_size"):
@@ -132,9 +126,7 @@ def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> N
         assert getattr(streamed.forecast, name) == pytest.approx(expected, rel=1e-12)
 
 
-def test_large_parquet_is_streamed_by_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_parquet_is_streamed_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LOG.write_parquet(tmp_path / "log.parquet")
     LOG.write_csv(tmp_path / "log.csv")
     monkeypatch.setattr("tidegate.commands.evaluation.STREAM_BYTES", 100)
@@ -268,9 +260,7 @@ def test_improve_replays_to_the_bit(improved: wf.Improvement, tmp_path: Path) ->
     assert wf.verify(record, LOG).outcome is wf.Outcome.IDENTICAL
 
 
-def test_a_later_gate_does_not_test_on_training_episodes(
-    improved: wf.Improvement, tmp_path: Path
-) -> None:
+def test_a_later_gate_does_not_test_on_training_episodes(improved: wf.Improvement, tmp_path: Path) -> None:
     wf.save_improvement(improved, tmp_path / "found.json")
     spec = f"policy:{tmp_path / 'found.json'}"
     later = gate(WITH_LOAD, spec)
@@ -296,9 +286,7 @@ def test_a_log_that_has_grown_is_tested_on_what_is_new_too(improved: wf.Improvem
         assert part.held_out.log.num_episodes == other.height
 
 
-def test_another_log_than_the_training_one_is_a_caveat(
-    improved: wf.Improvement, tmp_path: Path
-) -> None:
+def test_another_log_than_the_training_one_is_a_caveat(improved: wf.Improvement, tmp_path: Path) -> None:
     wf.save_improvement(improved, tmp_path / "found.json")
     other = wf.LogFile(shop(seed=1), WITH_LOAD.columns)
     record = gate(other, f"policy:{tmp_path / 'found.json'}")
@@ -319,7 +307,7 @@ def test_a_saved_policy_is_kept_to_its_features_actions_and_record(
     with pytest.raises(tg.PolicyError, match="made for the features"):
         gate(twin, f"policy:{path}")
     tg.save_policy(tg.LinearPolicy(np.zeros((1, 3)), np.zeros(3)), path)
-    with pytest.raises(tg.PolicyError, match="another policy"):
+    with pytest.raises(tg.PolicyError, match="a policy other than the candidate"):
         gate(WITH_LOAD, f"policy:{path}")
     record.write_text(record.read_text().replace('"split_seed": 0', '"split_seed": 1'))
     with pytest.raises(tg.SettingsError, match="changed after it was written"):
@@ -464,9 +452,7 @@ def _misplace(rows: dict[str, list[Any]], rng: fuzz.Rng) -> None:
         rows[name] = [one * 0.5 for one in values]
 
 
-def test_no_mutated_log_deploys_unless_it_is_sound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_mutated_log_deploys_unless_it_is_sound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuzz, "log_rows", _deployable_rows)
     monkeypatch.setattr(fuzz, "damaged", _cut_near_the_end)
     kept = [one for one in fuzz.MUTATIONS if one != fuzz._lose]

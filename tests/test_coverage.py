@@ -217,9 +217,7 @@ def test_same_seed_same_rows_whatever_the_callers_precision() -> None:
 def test_a_row_counts_the_intervals_of_its_method() -> None:
     """Plain t, which resamples nothing, over the same logs; the true trend in NumPy."""
     times, future, axis = np.arange(1.0, 201), np.arange(201.0, 206), TimeAxis(0.0, 200.0, 5)
-    past, ahead = (
-        np.cos(np.pi * np.outer(t / 205, range(4))) @ [1, -0.7, 0.4, 0.2] for t in (times, future)
-    )
+    past, ahead = (np.cos(np.pi * np.outer(t / 205, range(4))) @ [1, -0.7, 0.4, 0.2] for t in (times, future))
     design = trend_design(CosineBasis(1), times, np.ones(200, bool), axis)
 
     def plain(key: jax.Array) -> ConfidenceInterval:

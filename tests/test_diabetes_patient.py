@@ -127,8 +127,7 @@ def test_grams_added_to_milligrams_empty_the_stomach_faster() -> None:
     meals = meals_at([(10, 80.0)])[:180]
     insulin = np.full(180, patient.basal_rate)
     corrected, mixed = (
-        simulate_minutes(patient, meals, insulin, mixed_units=flag).states.digestion
-        for flag in (False, True)
+        simulate_minutes(patient, meals, insulin, mixed_units=flag).states.digestion for flag in (False, True)
     )
     p = patient.parameters
     ratio = np.asarray(mixed.stomach_liquid[120] / mixed.stomach_liquid[119])

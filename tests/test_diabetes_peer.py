@@ -25,9 +25,7 @@ from tidegate.simulators.diabetes.risk import reading_risk
 from tidegate.simulators.diabetes.sensor import SENSORS
 
 HERE = Path(__file__).parent
-PYTHON = Path(
-    os.environ.get("TIDEGATE_SIMGLUCOSE_PYTHON", HERE.parent / ".venv-simglucose/bin/python")
-)
+PYTHON = Path(os.environ.get("TIDEGATE_SIMGLUCOSE_PYTHON", HERE.parent / ".venv-simglucose/bin/python"))
 PATIENTS, SEEDS, READINGS = 10, 400, 120
 
 SYMBOLS = {
@@ -133,9 +131,7 @@ def test_ten_random_patients_over_a_day(
         np.testing.assert_allclose(mine, peer, atol=2e-4 * np.abs(peer).max() + 1e-9)
 
 
-def test_a_day_of_the_whole_environment(
-    request_arrays: dict[str, Any], answer: dict[str, Any]
-) -> None:
+def test_a_day_of_the_whole_environment(request_arrays: dict[str, Any], answer: dict[str, Any]) -> None:
     settings = DaySettings(averaged_readings=True)
     draws = DayDraws(request_arrays["environment_meals"], request_arrays["environment_noise"])
     treatment = Treatment(*request_arrays["treatment"])

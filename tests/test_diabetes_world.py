@@ -290,9 +290,7 @@ def test_a_table_is_kept_and_a_damaged_one_is_made_again(cache: Path, tmp_path: 
     first, second = load_patient("adolescent#003"), load_patient("adolescent#008")
 
     def table(seed: int) -> PerformanceTable:
-        return performance_table(
-            first, second, TREATMENTS[:2], days=4, nodes=2, seed=seed, cache=tmp_path
-        )
+        return performance_table(first, second, TREATMENTS[:2], days=4, nodes=2, seed=seed, cache=tmp_path)
 
     made = table(0)
     (file,) = tmp_path.iterdir()

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 import pytest
 import statsmodels.api as sm
 from scipy import stats
@@ -21,6 +22,7 @@ from tidegate import (
     ForecastSettings,
     FourierBasis,
     GaussianPolicy,
+    HeldOutEpisodes,
     Paired,
     PolicyError,
     PolynomialBasis,
@@ -33,16 +35,17 @@ from tidegate import (
     forecast_performance,
     split_log,
 )
+from tidegate import commands as wf
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import Rademacher
-from tidegate.checks.findings import Level, found
+from tidegate.checks.backtest import backtest
+from tidegate.checks.findings import Finding, Level, found
 from tidegate.checks.fitness import check_log, mean_is_one
 from tidegate.checks.goodness import (
     DRAWS,
     TESTS,
     decisive_series,
     fit_lead,
-    goodness_of_fit,
     richer_columns,
 )
 from tidegate.checks.trend_tests import autocorrelation_test, hc2_residuals, jump_test, score_test
@@ -51,9 +54,18 @@ from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
 from tidegate.returns import episode_ratios, is_returns, observed_returns
+from tidegate.safety import with_training
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(3)))
+
+
+def goodness_of_fit(*given: Any, **options: Any) -> tuple[Finding, ...]:
+    """The findings about the trend."""
+    check = check_log(*given, **options)
+    return tuple(check[name] for name in TESTS)
+
+
 POLICY = SoftmaxPolicy([0.5, 0.0, -0.5])
 TRENDS: list[Basis] = [
     ConstantBasis(), CosineBasis(3), PolynomialBasis(2), FourierBasis(1, 40.0),
@@ -102,9 +114,7 @@ def test_score_test_against_its_formula_and_the_wald_test_of_statsmodels() -> No
     small, large = (np.asarray(CosineBasis(m).design_matrix(times, axis)) for m in (2, 5))
     design = _design(CosineBasis(2), n)
     fit = fit_trend(design, jnp.asarray(y))
-    test = score_test(
-        design, fit.residuals, jnp.asarray(large.T[3:]), Rademacher(jax.random.key(0), 4_999)
-    )
+    test = score_test(design, fit.residuals, jnp.asarray(large.T[3:]), Rademacher(jax.random.key(0), 4_999))
     hat = small @ np.linalg.solve(small.T @ small, small.T)
     z, xi = large[:, 3:] - hat @ large[:, 3:], y - hat @ y
     scores, weights = z.T @ xi, xi**2 / (1 - np.diag(hat))
@@ -124,8 +134,7 @@ def test_jump_statistic_is_the_largest_score_test_over_steps() -> None:
     jump = jump_test(design, fit.residuals, signs, candidates=19)
     rows = np.linspace(15, 285, 19).astype(int)
     one_by_one = [
-        float(score_test(design, fit.residuals, jnp.arange(n)[None] >= row, signs).statistic)
-        for row in rows
+        float(score_test(design, fit.residuals, jnp.arange(n)[None] >= row, signs).statistic) for row in rows
     ]
     assert float(jump.significance.statistic) == pytest.approx(max(one_by_one))
     assert int(jump.row) == rows[int(np.argmax(one_by_one))]
@@ -170,9 +179,7 @@ def _program(noise: Callable[[jax.Array, jax.Array], jax.Array]) -> Any:
 
 
 def _p_values(noise: Any, shape: Any) -> dict[str, Any]:
-    values = _program(noise)(
-        jnp.asarray(shape + np.zeros(N)), jax.random.split(jax.random.key(3), RUNS)
-    )
+    values = _program(noise)(jnp.asarray(shape + np.zeros(N)), jax.random.split(jax.random.key(3), RUNS))
     return {name: np.asarray(value) for name, value in values.items()}
 
 
@@ -266,9 +273,7 @@ def test_overlap_numbers() -> None:
     ratios = 3 * np.exp(np.asarray(POLICY.log_probs()))[np.asarray(log.actions)[:, 0]]
     assert check["largest_ratio"].value == pytest.approx(ratios.max())
     assert check["mean_ratio"].value == pytest.approx(ratios.mean())
-    assert check["mean_ratio"].p_value == pytest.approx(
-        stats.ttest_1samp(ratios, 1.0).pvalue, abs=0.02
-    )
+    assert check["mean_ratio"].p_value == pytest.approx(stats.ttest_1samp(ratios, 1.0).pvalue, abs=0.02)
     whole, recent = (r.sum() ** 2 / (r**2).sum() for r in (ratios, ratios[-75:]))
     assert check["effective_sample_size"].value == pytest.approx(whole)
     assert check["recent_effective_sample_size"].value == pytest.approx(recent)
@@ -407,9 +412,7 @@ def test_same_seed_same_findings() -> None:
 
 def test_continuous_actions_have_no_table() -> None:
     actions = np.random.default_rng(0).normal(size=300)
-    log = EpisodeLog.from_arrays(
-        actions, actions**2, stats.norm.logpdf(actions), propensity=_density()
-    )
+    log = EpisodeLog.from_arrays(actions, actions**2, stats.norm.logpdf(actions), propensity=_density())
     check = check_log(log, SETTINGS, GaussianPolicy([0.1], [0.0]))
     assert check.actions is None
     assert "action_support" not in {finding.name for finding in check.findings}
@@ -486,9 +489,7 @@ def test_findings_are_of_the_doubly_robust_returns_that_decide() -> None:
         "jump": (jump.statistic, jump.p_value),
         "drift": (drift.statistic, drift.p_value),
     }
-    sampled = check_log(
-        held_out, dataclasses.replace(settings, value_model=None), POLICY, span=span
-    )
+    sampled = check_log(held_out, dataclasses.replace(settings, value_model=None), POLICY, span=span)
     for name, (statistic, p_value) in expected.items():
         assert check[name].value == pytest.approx(float(statistic), rel=1e-8), name
         assert check[name].p_value == pytest.approx(float(p_value)), name
@@ -496,9 +497,9 @@ def test_findings_are_of_the_doubly_robust_returns_that_decide() -> None:
     influence = (np.asarray(design.forecast_weights) * np.asarray(fit.residuals)) ** 2
     share = influence.max() / influence.sum()
     assert check["horizon_influence"].value == pytest.approx(share, rel=1e-8)
-    assert goodness_of_fit(
-        held_out, settings, POLICY, training=training, span=span, seed=seed
-    ) == tuple(check[name] for name in TESTS)
+    assert goodness_of_fit(held_out, settings, POLICY, training=training, span=span, seed=seed) == tuple(
+        check[name] for name in TESTS
+    )
 
 
 def test_the_trend_of_the_check_is_chosen_by_the_training_episodes() -> None:
@@ -506,9 +507,7 @@ def test_the_trend_of_the_check_is_chosen_by_the_training_episodes() -> None:
     settings = multiscale_forecast(SETTINGS)
     turn = np.maximum(np.arange(300) - 200, 0) / 10
     training, held_out = split_log(_log(shape=turn), train_fraction=1 / 3, seed=0)
-    straight = dataclasses.replace(
-        training.log, rewards=np.random.default_rng(1).normal(size=(100, 1))
-    )
+    straight = dataclasses.replace(training.log, rewards=np.random.default_rng(1).normal(size=(100, 1)))
     counts = []
     for past in (training.log, straight):
         series, tried = decisive_series(settings, POLICY, held_out.log, past)
@@ -518,6 +517,37 @@ def test_the_trend_of_the_check_is_chosen_by_the_training_episodes() -> None:
         assert f"of {lead.rows.size} episodes" in check["horizon_leverage"].sentence
         counts.append(lead.rows.size)
     assert 0 < counts[0] < counts[1]
+
+
+def test_a_gate_checks_and_backtests_the_episodes_that_it_tests() -> None:
+    """It splits once; where it needs no training episodes, the whole log is tested."""
+    log = _log(240, shape=np.arange(240) / 100)
+    probs = np.exp(np.asarray(POLICY.log_probs()))[np.asarray(log.actions)[:, 0]]
+    columns = {
+        "episode": log.episode_numbers, "action": np.asarray(log.actions)[:, 0],
+        "behavior_prob": np.full(240, 1 / 3), "reward": np.asarray(log.rewards)[:, 0], "new": probs,
+    }  # fmt: skip
+    chosen = wf.PlainSettings(lookahead=10, draws=200)
+    frame = pl.DataFrame(columns)
+    policy, opened = wf.open_log(frame).policy("column:new")
+    safe, opened = opened.policy("behavior")
+    for settings, count in ((chosen, 160), (_paper(chosen), 240)):
+        record = wf.gate(frame, candidate="column:new", settings=settings, dates=2, seed=3)
+        forecasting = settings.forecast()
+        whole = HeldOutEpisodes(opened.log, opened.log.span)
+        seen, held_out = with_training(forecasting, None, whole, 3)
+        training = None if seen is None else seen.log
+        check = check_log(held_out.log, forecasting, policy, training=training, span=opened.log.span, seed=3)
+        assert held_out.log.num_episodes == record.checks["candidate"].num_episodes == count
+        assert record.decision.data_hash == held_out.log.digest()
+        assert record.checks["candidate"].findings == check.findings
+        past = backtest(policy, safe, held_out.log, forecasting, training=training, dates=2, seed=3)
+        assert plain(record.backtest) == plain(past)
+        assert past.following.sum() == np.sum(np.asarray(held_out.log.episode_numbers) > 220)
+
+
+def _paper(settings: wf.PlainSettings) -> wf.PlainSettings:
+    return dataclasses.replace(settings, preset=wf.Preset.PAPER, order=1)
 
 
 # --- logs that are not fit ------------------------------------------------------------------------

@@ -77,9 +77,7 @@ def test_same_seed_same_bits_and_64_bit_in_any_mode() -> None:
 def test_gaps_and_offsets_in_episode_numbers() -> None:
     """Only differences of episode numbers matter to a basis on the normalised axis."""
     columns = oracles.one_step_frame(30)
-    base = forecast_performance(
-        POLICY, EpisodeLog.from_frame(pd.DataFrame(columns)), ForecastSettings(3)
-    )
+    base = forecast_performance(POLICY, EpisodeLog.from_frame(pd.DataFrame(columns)), ForecastSettings(3))
     shifted = forecast_performance(
         POLICY,
         EpisodeLog.from_frame(pd.DataFrame({**columns, "episode": columns["episode"] + 10_000})),
@@ -94,8 +92,7 @@ def test_sides_and_tests() -> None:
     log = _log()
     both = forecast_performance(POLICY, log, ForecastSettings(5, alpha=0.1))
     lower, upper = (
-        forecast_performance(POLICY, log, ForecastSettings(5), side=side)
-        for side in (Side.LOWER, Side.UPPER)
+        forecast_performance(POLICY, log, ForecastSettings(5), side=side) for side in (Side.LOWER, Side.UPPER)
     )
     assert (lower.lower, lower.upper) == (both.lower, np.inf)
     assert (upper.lower, upper.upper) == (-np.inf, both.upper)
@@ -134,7 +131,7 @@ def test_an_estimator_beside_a_value_model_is_refused(estimator: Any) -> None:
     """It would not be used: a value model's returns are doubly robust."""
     assert ForecastSettings(5, estimator=estimator).estimator is estimator
     assert ForecastSettings(5, value_model=RecentMeans()).needs_training
-    with pytest.raises(SettingsError, match=r"estimator was chosen beside a value model"):
+    with pytest.raises(SettingsError, match=r"estimator was chosen together with a value model"):
         ForecastSettings(5, estimator=estimator, value_model=RecentMeans())
 
 

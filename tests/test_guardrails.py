@@ -58,9 +58,7 @@ def _log(rows: int = 300, *, gap: float = 0.5, harm: float = 0.0, seed: int = 0)
         "never": np.zeros(rows),
     }
     behavior = np.full(rows, 0.5)
-    return EpisodeLog.from_arrays(
-        action, gap * (action - 0.5) + noise[1], behavior, outcomes=outcomes
-    )
+    return EpisodeLog.from_arrays(action, gap * (action - 0.5) + noise[1], behavior, outcomes=outcomes)
 
 
 def _guarded(log: EpisodeLog, *texts: str, settings: Any = PAIRED, **options: Any) -> Any:
@@ -135,11 +133,11 @@ def test_guardrails_as_text(text: str, expected: Guardrail) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("complaints", r"'complaints' is no guardrail.*NAME:MARGIN"),
-        ("complaints:", r"is no guardrail"),
-        ("complaints:higher", r"is no guardrail"),
-        ("complaints:0.1:highest", r"is no guardrail"),
-        ("", r"is no guardrail"),
+        ("complaints", r"'complaints' is not a guardrail.*NAME:MARGIN"),
+        ("complaints:", r"is not a guardrail"),
+        ("complaints:higher", r"is not a guardrail"),
+        ("complaints:0.1:highest", r"is not a guardrail"),
+        ("", r"is not a guardrail"),
         ("complaints:-0.1", r"margin of 'complaints' is -0.1.*from 0 up"),
         ("complaints:nan", r"margin of 'complaints' is nan"),
         ("complaints:inf", r"margin of 'complaints' is inf"),
@@ -190,9 +188,7 @@ def _alone(log: EpisodeLog, settings: ForecastSettings, texts: list[str]) -> lis
     rails = [parse_guardrail(text) for text in texts]
     signs = [-1.0 if rail.lower_is_better else 1.0 for rail in rails]
     turned = [log.with_outcome(r.name, sign) for r, sign in zip(rails, signs, strict=True)]
-    logs = zip(
-        [dataclasses.replace(log, outcomes={}), *turned], [Guardrail("-", 0), *rails], strict=True
-    )
+    logs = zip([dataclasses.replace(log, outcomes={}), *turned], [Guardrail("-", 0), *rails], strict=True)
     return [
         safety_test(
             CANDIDATE,
@@ -322,9 +318,7 @@ def test_a_guardrail_that_short_scales_contradict_says_so() -> None:
     doubted = dataclasses.replace(one.decision, verdict=Verdict.KEEP, reason=Reason.SCALES_DISAGREE)
     contradicted = dataclasses.replace(one, decision=doubted)
     assert not contradicted.passed
-    assert (
-        "at a shorter time scale, 'complaints' is forecast to rise by 0.3" in contradicted.sentence
-    )
+    assert "at a shorter time scale, 'complaints' is forecast to rise by 0.3" in contradicted.sentence
 
 
 def test_mistakes_are_named() -> None:
@@ -433,9 +427,7 @@ def test_the_record_of_the_guardrails(guarded: GuardedDecision) -> None:
 def test_the_table_in_a_terminal(guarded: GuardedDecision) -> None:
     text = io.StringIO()
     Console(file=text, width=120).print(guardrail_table(guarded))
-    rows = {
-        line.split("│")[1].strip(): line for line in text.getvalue().splitlines() if "│" in line
-    }
+    rows = {line.split("│")[1].strip(): line for line in text.getvalue().splitlines() if "│" in line}
     assert "+0.5" in rows["<b>calls"]
     assert "yes" in rows["<b>calls"]
     assert "-0.1" in rows["kept"]
@@ -448,7 +440,7 @@ def test_flags() -> None:
     @app.command()
     @spread
     def command(flags: GuardrailFlags) -> None:
-        seen.append((flags.guardrails(), flags.multiplicity))
+        seen.append(tuple(flags.choices().values()))
 
     run = CliRunner().invoke
     assert run(app, []).exit_code == 0

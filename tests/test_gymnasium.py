@@ -148,15 +148,12 @@ def test_our_worlds_pass_the_environment_checker(name: str) -> None:
     [
         "import tidegate.simulators.gymnasium_envs, gymnasium",
         "import gymnasium, tidegate.simulators.gymnasium_envs",
-        "import gymnasium; gymnasium.make("
-        "'tidegate.simulators.gymnasium_envs:tidegate/RecoSys-v0')",
+        "import gymnasium; gymnasium.make('tidegate.simulators.gymnasium_envs:tidegate/RecoSys-v0')",
     ],
     ids=["ours first", "gymnasium first", "module in the name"],
 )
 def test_importing_the_module_registers_its_worlds(code: str) -> None:
-    made = (
-        "print(*(gymnasium.make(f'tidegate/{name}-v0').spec.name for name in ('RecoSys', 'T1D')))"
-    )
+    made = "print(*(gymnasium.make(f'tidegate/{name}-v0').spec.name for name in ('RecoSys', 'T1D')))"
     program = [sys.executable, "-W", "error", "-c", f"{code}; {made}"]
     done = subprocess.run(program, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["RecoSys", "T1D"], done.stderr
@@ -370,9 +367,7 @@ def test_continuous_actions_are_clipped_for_the_environment_but_logged_as_drawn(
         return made[-1]
 
     policy = LinearGaussianPolicy(np.full((2, 2), 0.1), [0.2, 0.3], np.log([0.3, 0.2]))
-    world = GymnasiumWorld(
-        make, policy, max_steps=5, num_envs=4, drift=lambda env, i: {"target": i / 10}
-    )
+    world = GymnasiumWorld(make, policy, max_steps=5, num_envs=4, drift=lambda env, i: {"target": i / 10})
     log = world.collect(policy, np.arange(1.0, 201.0), KEY)
     drawn = np.asarray(log.actions)
     assert (drawn.shape, log.num_actions) == ((200, 5, 2), None)
@@ -429,9 +424,7 @@ def test_spin_on_a_melting_lake() -> None:
 
 def test_spin_on_continuous_actions() -> None:
     safe = GaussianPolicy([0.25, 0.25], np.log([0.15, 0.15]))
-    world = GymnasiumWorld(
-        Thermostat, safe, max_steps=2, drift=lambda env, i: {"target": 0.6 + i / 2000}
-    )
+    world = GymnasiumWorld(Thermostat, safe, max_steps=2, drift=lambda env, i: {"target": 0.6 + i / 2000})
     settings = _spin(ConstantBasis(), 50, steps=30, learning_rate=0.01, entropy_weight=0.01)
     history = run_live(world, settings, num_windows=4, window=50, warmup=200, seed=1)
     ran = [window for window in history if window.deployed]

@@ -1,4 +1,4 @@
-"""The shape of the package: data flows down the file list, edges import the root, never the reverse."""
+"""The shape of the package: data flows down the file list; folders import the root, never the reverse."""
 
 import ast
 import re
@@ -18,7 +18,7 @@ def reading_order() -> tuple[list[str], list[str]]:
     """The root files and the folders, as the package's own docstring lists them."""
     files, folders = (
         re.findall(r"^    (\w+) ", part, re.MULTILINE)
-        for part in str(tidegate.__doc__).split("Folders are the edges")
+        for part in str(tidegate.__doc__).split("The folders are the outer layers")
     )
     return files, folders
 

@@ -81,8 +81,7 @@ def _frame(episodes: int) -> pd.DataFrame:
             "step": np.tile([0, 1], episodes),
             "action": action,
             "behavior_prob": 0.5,
-            EVIL: np.where(action == 1, episode / episodes, 0.5)
-            + 0.1 * rng.normal(size=action.size),
+            EVIL: np.where(action == 1, episode / episodes, 0.5) + 0.1 * rng.normal(size=action.size),
             f"p{EVIL}": np.where(action == 1, 0.8, 0.2),
             "x": rng.normal(size=action.size),
         }

@@ -92,9 +92,7 @@ def written(folder: Path) -> list[Any]:
     (folder / "blank.csv").write_bytes((folder / "a.csv").read_bytes() + b"\n\n")
     FRAME[:2].write_csv(folder / "part-1.csv")
     FRAME[2:].write_parquet(folder / "part-2.parquet")
-    files: list[Any] = [
-        str(path) for path in folder.iterdir() if path.is_file() and "part" not in path.name
-    ]
+    files: list[Any] = [str(path) for path in folder.iterdir() if path.is_file() and "part" not in path.name]
     frames = [FRAME, FRAME.lazy(), pd.DataFrame(STEPS), FRAME.to_arrow()]
     parts = [folder / "part-2.parquet", folder / "part-1.csv"]
     return [*files, *frames, str(folder / "part-*"), parts]
@@ -250,9 +248,7 @@ def test_named_actions() -> None:
     with pytest.raises(SettingsError, match=r"num_actions is 5"):
         read_log(frame, Columns(num_actions=5))
     mixed = one_step(4, action=["0", "1", "x", "1"])
-    with pytest.raises(
-        LogError, match=r"row 2: column 'action' mixes numbers with names such as 'x'"
-    ):
+    with pytest.raises(LogError, match=r"row 2: column 'action' mixes numbers with names such as 'x'"):
         read_log(mixed)
     numbered = one_step(3, action=[30, 10, 30])
     by_number = read_log(numbered, Columns(actions=(10, 20, 30)))
@@ -460,9 +456,7 @@ def test_spec_text_survives() -> None:
 def test_from_file_to_decision(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     action = rng.integers(0, 2, 400)
-    frame = one_step(
-        400, action=action, reward=action + 0.1 * rng.normal(size=400), new=0.1 + 0.8 * action
-    )
+    frame = one_step(400, action=action, reward=action + 0.1 * rng.normal(size=400), new=0.1 + 0.8 * action)
     frame.write_csv(tmp_path / "log.csv")
     loaded = read_log(tmp_path / "log.csv")
     candidate, loaded = resolve_policy("column:new", loaded)
@@ -524,9 +518,7 @@ def test_estimates_are_refused_where_they_mean_nothing() -> None:
         read_log(FRAME.drop("behavior_prob"))
     with pytest.raises(LogError, match=r"Did you mean 'propensity_score'"):
         read_log(FRAME.rename({"behavior_prob": "propensity_score"}))
-    doses = read_log(
-        one_step(4, action=[0.1, 0.2, 0.3, 0.4]), Columns(propensity=Propensity.DENSITY)
-    )
+    doses = read_log(one_step(4, action=[0.1, 0.2, 0.3, 0.4]), Columns(propensity=Propensity.DENSITY))
     with pytest.raises(SettingsError, match=r"continuous"):
         estimate_propensities(doses)
     with pytest.raises(LogError, match=r"too few episodes \(1\) to fit"):
@@ -607,13 +599,9 @@ def test_the_bad_cell_of_a_file_is_named(tmp_path: Path) -> None:
 
 def test_the_bad_row_of_the_second_file_is_named(tmp_path: Path) -> None:
     one_step(3).write_parquet(tmp_path / "1.parquet")
-    second = one_step(3).with_columns(
-        pl.col("episode") + 3, reward=pl.Series([1.0, np.nan, np.inf])
-    )
+    second = one_step(3).with_columns(pl.col("episode") + 3, reward=pl.Series([1.0, np.nan, np.inf]))
     second.write_parquet(tmp_path / "2.parquet")
-    with pytest.raises(
-        LogError, match=r"^2.parquet, row 2: reward is nan \(and 1 more: 2.parquet, row 3"
-    ):
+    with pytest.raises(LogError, match=r"^2.parquet, row 2: reward is nan \(and 1 more: 2.parquet, row 3"):
         read_log(str(tmp_path / "*.parquet"))
     second.drop("reward").write_parquet(tmp_path / "2.parquet")
     with pytest.raises(
@@ -719,7 +707,6 @@ def test_streaming_passes_outcomes_by(tmp_path: Path) -> None:
     path = tmp_path / "log.parquet"
     HARM.with_columns(harm=pl.Series([0, 1, None, 2, 0, 3])).write_parquet(path)
     wanted, plain = (
-        stream_returns(path, ["column:new_prob"], one)
-        for one in (Columns(outcomes=("harm",)), Columns())
+        stream_returns(path, ["column:new_prob"], one) for one in (Columns(outcomes=("harm",)), Columns())
     )
     np.testing.assert_array_equal(wanted.policies[0].returns, plain.policies[0].returns)

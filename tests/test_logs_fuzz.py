@@ -77,9 +77,7 @@ def _numbers(rows: dict[str, list[Any]], rng: Rng) -> None:
 
 def _rename(rows: dict[str, list[Any]], rng: Rng) -> None:
     name = _pick(rng, list(rows))
-    rows[_pick(rng, ["Reward", "вознаграждение", "", "a,b", 'q"uote', "new\nline", "step "])] = (
-        rows.pop(name)
-    )
+    rows[_pick(rng, ["Reward", "вознаграждение", "", "a,b", 'q"uote', "new\nline", "step "])] = rows.pop(name)
 
 
 def _drop(rows: dict[str, list[Any]], rng: Rng) -> None:

@@ -124,9 +124,7 @@ def test_the_forecast_from_returns_is_the_forecast_of_the_policy(path: Path) -> 
     direct = forecast_performance(policy, loaded.log, settings, seed=3)
     streamed = stream_returns(path, ["column:new_prob"])
     one = streamed.policies[0]
-    forecast = forecast_returns(
-        one.returns, streamed.episode_numbers, settings, ratios=one.ratios, seed=3
-    )
+    forecast = forecast_returns(one.returns, streamed.episode_numbers, settings, ratios=one.ratios, seed=3)
     for name in ("point", "lower", "upper", "standard_error", "effective_sample_size"):
         np.testing.assert_allclose(getattr(forecast, name), getattr(direct, name), rtol=1e-9)
     np.testing.assert_array_equal(forecast.forecast_times, direct.forecast_times)
@@ -164,9 +162,7 @@ def _at(name: str, row: int, value: float) -> pl.DataFrame:
     ],
 )
 @pytest.mark.parametrize("chunk_rows", [60, 10**6])
-def test_errors_name_the_row(
-    frame: pl.DataFrame, message: str, chunk_rows: int, tmp_path: Path
-) -> None:
+def test_errors_name_the_row(frame: pl.DataFrame, message: str, chunk_rows: int, tmp_path: Path) -> None:
     frame.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(LogError, match=message):
         stream_returns(tmp_path / "log.parquet", ["column:new_prob"], chunk_rows=chunk_rows)

@@ -25,10 +25,11 @@ from tidegate import (
     TwoBounds,
     Verdict,
     simulate,
+    split_log,
 )
 from tidegate.basis import Basis
 from tidegate.drivers import History, _stages
-from tidegate.episodes import pad_steps
+from tidegate.episodes import pad_steps, split_rows, training_count
 from tidegate.loop import initial_state, observe, spin_step
 from tidegate.simulators.recommender import Recommender
 
@@ -63,13 +64,9 @@ def _keys(seed: int) -> tuple[jax.Array, jax.Array]:
     return key, sign_key
 
 
-def _run(
-    key: jax.Array, settings: SpinSettings, episodes: int = 200, capacity: int = 64
-) -> History:
+def _run(key: jax.Array, settings: SpinSettings, episodes: int = 200, capacity: int = 64) -> History:
     sign_key = jax.random.fold_in(key, 1)
-    return simulate(
-        WORLD, settings, key, sign_key, num_episodes=episodes, window=4, capacity=capacity
-    )
+    return simulate(WORLD, settings, key, sign_key, num_episodes=episodes, window=4, capacity=capacity)
 
 
 def test_every_episode_lands_in_exactly_one_split() -> None:
@@ -82,6 +79,22 @@ def test_every_episode_lands_in_exactly_one_split() -> None:
     assert (len(train), len(test)) == (6, 18) == (int(state.num_train), int(state.num_held_out))
     assert sorted([*train, *test]) == list(range(1, 25))
     assert (float(state.first_episode), float(state.last_episode)) == (1, 24)
+
+
+def test_the_loop_and_split_log_draw_the_same_rows() -> None:
+    """One rule of splitting: in a window, in a log, and in a record that repeats it."""
+    settings, window = _settings(train_fraction=0.25), _windows(1, 12)[0]
+    for seed in range(3):
+        key = jax.random.key(seed)
+        state = initial_state(settings, WORLD.safe_policy, window, 12)
+        state = observe(settings, state, window, key)
+        drawn = split_rows(key, 12, training_count(12, 0.25))
+        training, held_out = split_log(window, train_fraction=0.25, seed=seed)
+        parts = (state.training.log, state.held_out.log)
+        for rows, part, other in zip(drawn, parts, (training.log, held_out.log), strict=True):
+            kept = np.asarray(part.episode_numbers)[np.asarray(part.present)]
+            np.testing.assert_array_equal(kept, window.take(rows).episode_numbers)
+            np.testing.assert_array_equal(np.sort(kept), other.episode_numbers)
 
 
 def test_search_never_sees_the_test_split_and_the_reverse() -> None:
@@ -167,8 +180,7 @@ def test_32_bit_runs_reach_the_same_verdicts() -> None:
     wide = verdicts()
     with jax.enable_x64(False):
         windows = [
-            jax.tree.map(lambda a: a.astype(np.float32) if a.dtype == np.float64 else a, w)
-            for w in windows
+            jax.tree.map(lambda a: a.astype(np.float32) if a.dtype == np.float64 else a, w) for w in windows
         ]
         narrow = verdicts()
     assert wide == narrow
@@ -297,7 +309,7 @@ def test_windows_that_do_not_fit_are_refused() -> None:
     with pytest.raises(LogError, match=r"window has 8 actions.*at most 5"):
         loop.step(many)
     stated = EpisodeLog.from_arrays([0], [0.0], [0.5], episode_numbers=[9], states=[[1.0]])
-    with pytest.raises(LogError, match=r"states are unlike"):
+    with pytest.raises(LogError, match=r"states differ"):
         loop.step(stated)
     assert second.num_episodes == 4
 

@@ -30,7 +30,7 @@ from tidegate import (
     split_log,
 )
 from tidegate.basis import TimeAxis
-from tidegate.bootstrap import Rademacher, tail_probability, tail_quantile
+from tidegate.bootstrap import Rademacher
 from tidegate.comparison import Terms, _agree
 from tidegate.episodes import grow
 from tidegate.forecast import forecast_returns
@@ -177,9 +177,7 @@ def test_each_model_forecasts_from_its_own_span() -> None:
         inside = np.asarray(series.present) & (times > last - span)
         point, weights, residuals = _forecast(one, times[inside], values[inside], ahead)
         np.testing.assert_allclose(float(fits.point[j]), point, rtol=1e-9)
-        np.testing.assert_allclose(
-            float(fits.variance[j]), ((weights * residuals) ** 2).sum(), rtol=1e-9
-        )
+        np.testing.assert_allclose(float(fits.variance[j]), ((weights * residuals) ** 2).sum(), rtol=1e-9)
 
 
 SEASONAL = TrendModels(others=OTHERS[:1])
@@ -268,39 +266,11 @@ def test_errors_as_large_as_the_movement_mean_that_nothing_can_be_forecast() -> 
     assert bool(_choice([1.0, 1.2], [2.0, 2.0], swing=0.9).forecastable)  # noise explains as much
 
 
-def test_tail_probabilities_and_quantiles_are_inverse_and_near_those_of_the_draws() -> None:
-    draws = jnp.sort(jax.random.normal(jax.random.key(0), (5000,)))
-    freedom = jnp.asarray(1e6)
-    for level in (0.2, 0.05, 0.01, 1e-3, 1e-5):
-        quantile = tail_quantile(draws, freedom, level)
-        assert float(quantile) == pytest.approx(stats.norm.isf(level), rel=0.04)
-        assert float(tail_probability(quantile + 1e-9, draws, freedom)) <= level * (1 + 1e-4)
-        assert float(tail_probability(quantile - 1e-2, draws, freedom)) > level
-
-
-@pytest.mark.parametrize("freedom", [5.0, 12.0, 60.0])
-def test_beyond_the_draws_the_tail_is_students(freedom: float) -> None:
-    draws = jnp.asarray(stats.t.ppf((np.arange(500) + 0.5) / 500, freedom))
-    for level in (1e-3, 1e-4, 1e-5):
-        statistic = stats.t.isf(level, freedom)
-        found = float(tail_probability(jnp.asarray(statistic), draws, jnp.asarray(freedom)))
-        assert 0.95 * level < found < 2 * level  # its anchor is one rank off, to the safe side
-
-
-def test_what_is_not_a_number_has_no_tail_probability() -> None:
-    draws = jnp.sort(jax.random.normal(jax.random.key(0), (100,)))
-    assert np.isnan(float(tail_probability(jnp.asarray(np.nan), draws, jnp.asarray(9.0))))
-    broken = jnp.full(100, jnp.nan)
-    assert np.isnan(float(tail_probability(jnp.asarray(3.0), broken, jnp.asarray(9.0))))
-
-
 def test_more_capacity_changes_nothing() -> None:
     series, axis = _series()
     padded, _ = _series(spare=40)
     signs = Rademacher(jax.random.key(0), 200)
-    first, second = (
-        tried_forecasts(TrendModels(), one, one, axis, signs) for one in (series, padded)
-    )
+    first, second = (tried_forecasts(TrendModels(), one, one, axis, signs) for one in (series, padded))
     best = int(first.choice.best)
     assert best == int(second.choice.best)
     np.testing.assert_allclose(first.fits.point[best], second.fits.point[best], rtol=1e-10)
@@ -312,9 +282,7 @@ def _log(rows: int = 300, gap: float = 1.0, seed: int = 0, **recorded: Any) -> E
     actions = rng.integers(0, 3, rows)
     rewards = gap * (actions == 2) + 0.1 * rng.normal(size=rows)
     columns = {name: np.broadcast_to(value, rows) for name, value in recorded.items()}
-    return EpisodeLog.from_arrays(
-        actions, rewards, np.full(rows, 1 / 3), recorded=columns, num_actions=3
-    )
+    return EpisodeLog.from_arrays(actions, rewards, np.full(rows, 1 / 3), recorded=columns, num_actions=3)
 
 
 def _test(
@@ -433,13 +401,9 @@ def test_huge_rewards_and_unseen_actions_keep_it_shut() -> None:
 
 def test_another_past_changes_the_bias_that_is_believed_and_never_the_point() -> None:
     series, axis = _series()
-    other = Series(
-        series.returns + 5 * jnp.sin(jnp.asarray(series.times) / 9), series.times, series.present
-    )
+    other = Series(series.returns + 5 * jnp.sin(jnp.asarray(series.times) / 9), series.times, series.present)
     signs = Rademacher(jax.random.key(0), 100)
-    calm, rough = (
-        tried_forecasts(TrendModels(), series, past, axis, signs) for past in (series, other)
-    )
+    calm, rough = (tried_forecasts(TrendModels(), series, past, axis, signs) for past in (series, other))
     np.testing.assert_array_equal(calm.fits.point, rough.fits.point)
     assert np.all(np.asarray(rough.biases) > np.asarray(calm.biases))
 

@@ -74,9 +74,7 @@ def test_the_number_gives_even_odds_when_the_estimates_are_true() -> None:
     shrinkage = _shrinkage(SETTINGS, TimeAxis.over(_log().span, SETTINGS.lookahead), 399)
     enough = round(400 * float(np.interp(-truth / widths, -shrinkage, GROWTH)))
     passes = [
-        safety_test(
-            GOOD, SAFE, HeldOutEpisodes(_log(enough, gap=gap, seed=100 + seed)), SETTINGS
-        ).verdict
+        safety_test(GOOD, SAFE, HeldOutEpisodes(_log(enough, gap=gap, seed=100 + seed)), SETTINGS).verdict
         is Verdict.DEPLOY
         for seed in range(60)
     ]

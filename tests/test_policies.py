@@ -40,9 +40,7 @@ CONTINUOUS: list[tuple[ParametricPolicy, Any]] = [
 
 
 @pytest.mark.parametrize(("policy", "states"), DISCRETE)
-def test_discrete_policies_sum_to_one_and_know_their_entropy(
-    policy: DiscretePolicy, states: Any
-) -> None:
+def test_discrete_policies_sum_to_one_and_know_their_entropy(policy: DiscretePolicy, states: Any) -> None:
     probs = np.exp(policy.log_probs(states))
     np.testing.assert_allclose(probs.sum(-1), 1.0)
     np.testing.assert_allclose(policy.entropy(states), stats.entropy(probs, axis=-1), rtol=1e-12)
@@ -95,9 +93,7 @@ def test_sampling_frequencies(policy: DiscretePolicy, states: Any) -> None:
     np.testing.assert_array_equal(actions, again)
 
 
-@pytest.mark.parametrize(
-    "policy", [*(p for p, _ in [*DISCRETE, *CONTINUOUS]), RecordedPolicy("candidate")]
-)
+@pytest.mark.parametrize("policy", [*(p for p, _ in [*DISCRETE, *CONTINUOUS]), RecordedPolicy("candidate")])
 def test_saved_policies_come_back_bit_for_bit(policy: Policy, tmp_path: Path) -> None:
     save_policy(policy, tmp_path / "policy.json")
     loaded = load_policy(tmp_path / "policy.json")

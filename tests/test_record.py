@@ -190,9 +190,7 @@ def test_files_that_are_no_records(tmp_path: Path, text: str | None, message: st
 
 def _log(rows: int) -> EpisodeLog:
     rng = np.random.default_rng(0)
-    return EpisodeLog.from_arrays(
-        rng.integers(0, 2, rows), rng.normal(size=rows), np.full(rows, 0.5)
-    )
+    return EpisodeLog.from_arrays(rng.integers(0, 2, rows), rng.normal(size=rows), np.full(rows, 0.5))
 
 
 def test_a_forecast_is_its_numbers_its_past_in_bins_and_points_for_a_picture() -> None:

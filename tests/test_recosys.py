@@ -40,9 +40,7 @@ def test_violation_rates_at_200_runs(name: str, speed: int, summaries: Summaries
 
 
 @pytest.mark.verify
-def test_multiscale_is_safe_and_earns_several_times_more(
-    summaries: Summaries, tmp_path: Path
-) -> None:
+def test_multiscale_is_safe_and_earns_several_times_more(summaries: Summaries, tmp_path: Path) -> None:
     sweeps = [sweep for sweep in beyond_sweeps("recosys") if sweep.name == "Multiscale"]
     with jax.enable_x64(False):
         found = summarise(run_study(sweeps, tmp_path, Effort(MULTISCALE_RUNS, 1)))

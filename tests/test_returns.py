@@ -61,9 +61,7 @@ def _enumerated(
 
 @pytest.mark.parametrize("discount", [1.0, 0.9, 0.3, 0.0])
 @pytest.mark.parametrize("estimator", [is_returns, pdis_returns])
-def test_expectation_equals_the_exact_value(
-    discount: float, estimator: Callable[..., Array]
-) -> None:
+def test_expectation_equals_the_exact_value(discount: float, estimator: Callable[..., Array]) -> None:
     mdp = SmallMDP()
     probabilities, log, _ = _enumerated(mdp)
     assert probabilities.sum() == pytest.approx(1.0, abs=1e-12)
@@ -111,17 +109,13 @@ def test_long_episodes_do_not_overflow_on_the_way() -> None:
     target = np.where(np.arange(steps) < steps // 2, 0.5, 0.25)[None]
     rewards = np.zeros((1, steps))
     rewards[0, -1] = 1.0
-    log = EpisodeLog.from_arrays(
-        np.zeros((1, steps)), rewards, behavior, recorded={"target": target}
-    )
+    log = EpisodeLog.from_arrays(np.zeros((1, steps)), rewards, behavior, recorded={"target": target})
     assert steps // 2 * np.log(2) > np.log(np.finfo(float).max)
     assert float(is_returns(RecordedPolicy("target"), log)[0]) == pytest.approx(1.0, rel=1e-9)
 
 
 def test_a_policy_that_never_takes_the_logged_action_earns_nothing_there() -> None:
-    log = EpisodeLog.from_arrays(
-        [0, 0], [5.0, 7.0], [0.5, 0.5], recorded={"other": np.array([0.0, 1.0])}
-    )
+    log = EpisodeLog.from_arrays([0, 0], [5.0, 7.0], [0.5, 0.5], recorded={"other": np.array([0.0, 1.0])})
     np.testing.assert_allclose(pdis_returns(RecordedPolicy("other"), log), [0.0, 14.0])
 
 
@@ -178,9 +172,7 @@ def test_each_doubly_robust_return_agrees_with_the_backward_recursion(count: int
         return float(later)
 
     expected = np.array([recursion(one, values[i]) for i, one in enumerate(episodes)])
-    np.testing.assert_allclose(
-        dr_returns(TabularPolicy(np.log(TARGET)), log, 0.8, values), expected
-    )
+    np.testing.assert_allclose(dr_returns(TabularPolicy(np.log(TARGET)), log, 0.8, values), expected)
 
 
 def test_without_predictions_doubly_robust_is_per_decision() -> None:
@@ -204,9 +196,7 @@ def test_a_perfect_prediction_leaves_no_noise_of_the_actions() -> None:
 
 
 def test_recorded_policies_take_one_value_whatever_the_action() -> None:
-    log = EpisodeLog.from_arrays(
-        [0, 1], [5.0, 7.0], [0.5, 0.5], recorded={"c": np.array([0.25, 0.75])}
-    )
+    log = EpisodeLog.from_arrays([0, 1], [5.0, 7.0], [0.5, 0.5], recorded={"c": np.array([0.25, 0.75])})
     baseline = np.full((2, 1, 1), 6.0)
     # v̂ + ρ (r − v̂) with ρ = 0.5 and 1.5.
     returns = dr_returns(RecordedPolicy("c"), log, 1.0, baseline)

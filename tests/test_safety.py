@@ -76,12 +76,8 @@ def test_bounds_are_algorithm_2_at_half_alpha_each() -> None:
     varphi = np.asarray(BASIS.design_matrix(np.arange(61.0, 71), axis))
     signs = np.asarray(draw_multipliers(SETTINGS, log, 4).block(0, 60))
     # α/2 on one side is the two-sided interval at α.
-    lower, _ = oracles.percentile_t_interval(
-        phi, np.asarray(pdis_returns(GOOD, log)), varphi, signs, 0.05
-    )
-    _, upper = oracles.percentile_t_interval(
-        phi, np.asarray(pdis_returns(SAFE, log)), varphi, signs, 0.05
-    )
+    lower, _ = oracles.percentile_t_interval(phi, np.asarray(pdis_returns(GOOD, log)), varphi, signs, 0.05)
+    _, upper = oracles.percentile_t_interval(phi, np.asarray(pdis_returns(SAFE, log)), varphi, signs, 0.05)
     assert decision.candidate.lower == pytest.approx(lower, abs=1e-9)
     assert decision.safe.upper == pytest.approx(upper, abs=1e-9)
 
@@ -148,9 +144,7 @@ def test_the_support_check_forgives_rounding_and_can_be_switched_off() -> None:
     assert _gate(log).verdict is Verdict.DEPLOY
     off = ForecastSettings(10, TwoBounds(CosineBasis(1)), support_z=np.inf)
     assert safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), off).verdict is Verdict.DEPLOY
-    assert (
-        _gate(_recorded(1.0), off).verdict is Verdict.DEPLOY
-    )  # what the check is there to prevent
+    assert _gate(_recorded(1.0), off).verdict is Verdict.DEPLOY  # what the check is there to prevent
 
 
 def test_what_the_support_check_forgives_is_no_evidence() -> None:

@@ -100,9 +100,7 @@ def _design(log: EpisodeLog) -> TrendDesign:
 
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize(("policy", "log"), CASES)
-def test_gradient_through_the_sort(
-    policy: ParametricPolicy, log: EpisodeLog, objective: Objective
-) -> None:
+def test_gradient_through_the_sort(policy: ParametricPolicy, log: EpisodeLog, objective: Objective) -> None:
     settings = SearchSettings(objective=objective, entropy_weight=0.3)
     design = _design(log)
     signs = Rademacher(jax.random.key(0), 200)
@@ -122,9 +120,7 @@ def test_gradient_through_the_sort(
 def test_the_action_table_is_the_same_objective(objective: Objective, in_returns: bool) -> None:
     policy, log = CASES[0]
     padded = grow(log, 55)
-    settings = SearchSettings(
-        objective=objective, entropy_weight=0.3, entropy_in_returns=in_returns
-    )
+    settings = SearchSettings(objective=objective, entropy_weight=0.3, entropy_in_returns=in_returns)
     design = _design(padded)
     signs = Webb(jax.random.key(0), 200)
     policy = jax.tree.map(jnp.asarray, policy)
@@ -225,9 +221,7 @@ def test_the_search_finds_the_best_action(natural: bool) -> None:
     actions = rng.integers(0, 3, 300)
     rewards = np.array([0.0, 0.2, 1.0])[actions] + 0.1 * rng.normal(size=300)
     log = EpisodeLog.from_arrays(actions, rewards, np.full(300, 1 / 3))
-    settings = SearchSettings(
-        steps=400, learning_rate=0.05, entropy_weight=0.01, natural_gradient=natural
-    )
+    settings = SearchSettings(steps=400, learning_rate=0.05, entropy_weight=0.01, natural_gradient=natural)
     start = SoftmaxPolicy(np.zeros(3))
     found = search_candidate(start, TrainingEpisodes(log), ForecastSettings(5), settings, seed=1)
     assert isinstance(found, SoftmaxPolicy)

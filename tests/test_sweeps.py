@@ -87,9 +87,7 @@ def test_a_malformed_sweep(change: tuple[str, str], message: str, tmp_path: Path
 
 def test_every_run_is_listed_once_and_drawn_from_its_range(tiny: Sweep) -> None:
     runs = list_runs(tiny, settings=200, trials=2, seed=0)
-    identities = set(
-        zip(runs.cell.tolist(), runs.setting.tolist(), runs.trial.tolist(), strict=True)
-    )
+    identities = set(zip(runs.cell.tolist(), runs.setting.tolist(), runs.trial.tolist(), strict=True))
     assert len(runs) == len(identities) == 2 * 200 * 2
     assert set(runs.drawn["lookahead"].tolist()) == {4, 8}
     weight = runs.drawn["entropy_weight"]
@@ -162,9 +160,7 @@ def test_runs_per_cell() -> None:
     assert 1 <= batch_size() <= 12_000
 
 
-def test_rows_do_not_depend_on_the_batch_size_and_a_study_goes_on(
-    tiny: Sweep, tmp_path: Path
-) -> None:
+def test_rows_do_not_depend_on_the_batch_size_and_a_study_goes_on(tiny: Sweep, tmp_path: Path) -> None:
     with jax.enable_x64(False):
         first = run_study([tiny], tmp_path / "a", Effort(6, 3), size=12)
         small = run_study([tiny], tmp_path / "b", Effort(6, 3), size=5)

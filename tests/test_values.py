@@ -17,9 +17,7 @@ Cells = np.ndarray[Any, Any]
 
 
 @eqx.filter_jit
-def _predict(
-    model: ValueModel, training: EpisodeLog, log: EpisodeLog, *, per_action: bool = True
-) -> Array:
+def _predict(model: ValueModel, training: EpisodeLog, log: EpisodeLog, *, per_action: bool = True) -> Array:
     return model.predict(training, log, 0.9, per_action=per_action)
 
 
@@ -28,9 +26,7 @@ def _cross_fit(model: ValueModel, log: EpisodeLog, *, per_action: bool = True) -
     return model.cross_fit(log, 0.9, per_action=per_action)
 
 
-def _log(
-    rows: int, seed: int = 0, *, steps: int = 2, spare: int = 3, states: str = ""
-) -> EpisodeLog:
+def _log(rows: int, seed: int = 0, *, steps: int = 2, spare: int = 3, states: str = "") -> EpisodeLog:
     """Uneven times with ties, three actions, episodes of different lengths, spare rows last."""
     rng = np.random.default_rng(seed)
     shape = (rows + spare, steps)
@@ -105,9 +101,7 @@ def test_reward_to_go_is_the_loop(discount: float) -> None:
 def test_a_filter_runs_both_ways() -> None:
     values = np.random.default_rng(0).normal(size=(3, 50))
     powers = np.tril(0.6 ** np.maximum(np.subtract.outer(np.arange(50), np.arange(50)), 0))
-    forward, backward = (
-        remembered(jnp.asarray(values), 0.6, reverse=reverse) for reverse in (False, True)
-    )
+    forward, backward = (remembered(jnp.asarray(values), 0.6, reverse=reverse) for reverse in (False, True))
     np.testing.assert_allclose(forward, values @ powers.T, atol=1e-12)
     np.testing.assert_allclose(backward, values @ powers, atol=1e-12)
 
@@ -209,8 +203,7 @@ def _dense_linear(training: EpisodeLog, log: EpisodeLog, num_states: int | None)
     centre, scale = seen[mask].mean(axis=0), seen[mask].std(axis=0)
     level = targets[mask].mean()
     seen, asked = (
-        np.concatenate([np.ones((*x.shape[:2], 1)), (x - centre) / scale], axis=-1)
-        for x in (seen, asked)
+        np.concatenate([np.ones((*x.shape[:2], 1)), (x - centre) / scale], axis=-1) for x in (seen, asked)
     )
     cells = _cells(training, per_action=True)
     fitted, left = np.zeros((*log.mask.shape, 3)), np.zeros(mask.shape)
@@ -224,9 +217,7 @@ def _dense_linear(training: EpisodeLog, log: EpisodeLog, num_states: int | None)
     return fitted + _dense_recent(training, left, cells, np.asarray(log.episode_numbers))
 
 
-@pytest.mark.parametrize(
-    ("states", "num_states"), [("floats", None), ("integers", None), ("integers", 4)]
-)
+@pytest.mark.parametrize(("states", "num_states"), [("floats", None), ("integers", None), ("integers", 4)])
 def test_linear_values_equal_the_dense_twin(states: str, num_states: int | None) -> None:
     training, log = _log(60, 1, states=states), _log(25, 2, states=states)
     values = _predict(LinearValues(num_states), training, log)

@@ -1,32 +1,32 @@
 """Tidegate: from logged episodes to a safe decision in a world that drifts.
 
-Read the files in this order, that of the data. Each imports only files above it.
+Read the files in this order, which follows the data. Each imports only files above it.
 
-    errors        exceptions that a user understands
-    arrays        trees, precision, the names of arrays
+    errors        exceptions that tell a user what to do
+    arrays        pytrees, precision, type names of arrays
     door          checks whatever people pass as arrays and columns
     episodes      the log of past episodes; splits, as rows
     policies      log_prob, sample, entropy: softmax, linear, MLP, Gaussian, recorded
     returns       what would this policy have earned in past episode i?
     values        what a step is worth: models that take noise out of returns
-    basis         the time axis, which knows the future; time features
+    basis         the time axis, past and forecast; time features
     trend         Algorithm 1: least squares, forecast, variance
     bootstrap     Algorithm 2: multipliers, percentile-t, percentile
-    models        a trend model is a basis and a span; the past tries them all
+    models        trend models (a basis and a span), each tried on the past
     comparison    tests as objects: two bounds, paired, multiscale; verdicts and reasons
     forecast      policy + log -> forecast of its mean return over the next episodes
     action_table  one decision per episode and no state: returns linear in probabilities
     search        ascent on the lower bound of the forecast
-    record        every record's way out: plain values, seal, file
+    record        how records are written: plain values, seal, file
     safety        two policies + episodes -> decision; fails closed
-    loop          Algorithm 3: one turn of SPIN. Pure
-    drivers       the loop live, and through a simulated world
-    presets       whole sets of settings under one name
+    loop          Algorithm 3: one turn of SPIN, as a pure function
+    drivers       the loop run live, and in a simulated world
+    presets       named sets of settings
 
-Folders are the edges. They may import the files above, and each only the folders before it.
+The folders are the outer layers. They may import the files above and the folders listed before them.
 
     simulators    worlds to try it in: a recommender, patients with diabetes, any Gymnasium environment
-    checks        does the log fit, does the trend; the gate in the past; how many more episodes
+    checks        is the log fit, does the trend fit; backtests; how many more episodes
     gates         guardrails on other outcomes, error budgets over many tests
     logs          files and tables of all kinds -> episodes
     commands      one function per command, from a user's log to a record

@@ -1,8 +1,8 @@
-"""Arrays and trees of them: their names in signatures, typed tree operations, and precision.
+"""Arrays and pytrees: type names for signatures, typed tree operations, and precision.
 
-Decisions are made in 64-bit, whatever the caller's JAX is set to, and the setting is left alone. Sweeps
-may run in 32-bit, but never in less: on a GPU, JAX multiplies 32-bit matrices with 10-bit mantissas
-unless told otherwise, and that moved the baseline's violation rate by a whole point.
+Decisions are made in 64-bit, whatever the caller's JAX setting, which is left unchanged. Sweeps may run
+in 32-bit, but never in less: on a GPU, JAX by default multiplies 32-bit matrices with 10-bit mantissas,
+and that moved the baseline's violation rate by a whole point.
 """
 
 import functools
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def map_leaves(function: Callable[..., Any], tree: T, *others: Any) -> T:
-    """Apply a function leaf by leaf; what comes out has the type of what went in."""
+    """Apply a function leaf by leaf; the result has the type of the tree."""
     mapped: T = jax.tree.map(function, tree, *others)
     return mapped
 

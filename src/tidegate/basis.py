@@ -1,6 +1,6 @@
 """Time features φ(i): what shape the performance of a policy may take over the episodes.
 
-`TimeAxis` alone knows which episodes are forecast. It maps times to x = (t − origin)/(end − origin), so
+Only `TimeAxis` knows which episodes are forecast. It maps times to x = (t − origin)/(end − origin), so
 that the last forecast episode lies at x = 1 and the solver never sees raw episode numbers.
 """
 
@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float
 from .arrays import ArrayLike
 from .errors import SettingsError
 
-MAX_ORDER = 100  # columns are written out one by one; a trend of more waves is no trend
+MAX_ORDER = 100  # columns are written out one by one, and more waves than this are not a trend
 
 
 class TimeAxis(eqx.Module):
@@ -47,11 +47,11 @@ class TimeAxis(eqx.Module):
 
     @property
     def latest_trial(self) -> Any:
-        """The latest time after which the log shows all that was to be forecast."""
+        """The latest date whose whole forecast window lies within the log."""
         return self.last - self.lookahead
 
     def recent(self, span: Any) -> "TimeAxis":
-        """The same future after the last `span` of the log alone."""
+        """The same forecast window, with only the last `span` of the log before it."""
         return TimeAxis(self.last - span, self.last, self.lookahead)
 
     def normalise(self, times: Any) -> Float[Array, " n"]:
@@ -111,7 +111,7 @@ class CosineBasis(Basis):
 
 
 class FourierBasis(Basis):
-    """The paper's φ: sines and cosines of 2π n t/period, n = 1 … order, and 1; all over √(order+1).
+    """The paper's φ: sines and cosines of 2π n t/period, n = 1 … order, and 1; all divided by √(order+1).
 
     Episode numbers are used as they are, so the period is counted in episodes.
     """
@@ -131,9 +131,7 @@ class FourierBasis(Basis):
         cycles = jnp.asarray(times) / self.period
         angles = 2 * jnp.pi * cycles[:, None] * jnp.arange(1, self.order + 1)
         one = jnp.ones_like(cycles)[:, None]
-        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles), one], axis=1) / jnp.sqrt(
-            self.order + 1.0
-        )
+        return jnp.concatenate([jnp.sin(angles), jnp.cos(angles), one], axis=1) / jnp.sqrt(self.order + 1.0)
 
 
 class PolynomialBasis(Basis):

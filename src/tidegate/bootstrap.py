@@ -26,8 +26,8 @@ from .trend import TrendFit
 
 BLOCK = 2048  # episodes per block; measured best of 256 to 2048 on two cores
 MAX_EXACT = 14
-TAIL_SHARE = 0.02  # draws beyond which the tail is taken to be Student's
-MAX_HELD = 2**22  # multipliers that a search keeps in memory rather than makes anew
+TAIL_SHARE = 0.02  # share of the draws beyond which the tail is modelled as Student's
+MAX_HELD = 2**22  # the most multipliers that a search keeps in memory instead of remaking them
 
 
 class Multipliers(eqx.Module):
@@ -42,16 +42,14 @@ class Multipliers(eqx.Module):
 
     @property
     def unit_square(self) -> bool:
-        """Whether σ² = 1, which saves a product."""
+        """Whether σ² is always 1, which saves a product."""
         return False
 
     @abc.abstractmethod
     def block(self, index: Any, width: int) -> Float[Array, "b w"]:
         """Multipliers of the first `width` episodes of a block."""
 
-    def sums(
-        self, index: Any, rows: Float[Array, "m w"], *, squared: bool = False
-    ) -> Float[Array, "b m"]:
+    def sums(self, index: Any, rows: Float[Array, "m w"], *, squared: bool = False) -> Float[Array, "b m"]:
         """Σᵢ σᵢ · rowᵢ (or σᵢ²) over the first episodes of a block, for every draw and every row."""
         values = self.block(index, rows.shape[1]).astype(rows.dtype)
         return (values**2 if squared else values) @ rows.T
@@ -68,10 +66,8 @@ class KeyedMultipliers(Multipliers):
         return self.draws
 
     def _words(self, index: Any, per_block: int) -> UInt32[Array, "b w"]:
-        # `bits`, not `rademacher`: the latter gives other draws when 64-bit mode is on.
-        return jax.random.bits(
-            jax.random.fold_in(self.key, index), (self.draws, per_block), jnp.uint32
-        )
+        # `bits`, not `rademacher`: the latter gives different draws when 64-bit mode is on.
+        return jax.random.bits(jax.random.fold_in(self.key, index), (self.draws, per_block), jnp.uint32)
 
 
 class Rademacher(KeyedMultipliers):
@@ -98,7 +94,7 @@ class Mammen(KeyedMultipliers):
 
 
 class Webb(KeyedMultipliers):
-    """Webb's six points ±√½, ±1, ±√1½: many distinct draws even from a handful of episodes."""
+    """Six points ±√½, ±1, ±√1½ (Webb, 2023): many distinct draws even from a handful of episodes."""
 
     def block(self, index: Any, width: int) -> Float[Array, "b w"]:
         points = jnp.sqrt(jnp.array([0.5, 1.0, 1.5]))
@@ -166,17 +162,13 @@ def weighted_sums(
     n = episodes[0].shape[-1]
 
     def block_sum(index: Any, width: int) -> Float[Array, "b m"]:
-        slices = (
-            jax.lax.dynamic_slice_in_dim(one, index * BLOCK, width, axis=-1) for one in episodes
-        )
+        slices = (jax.lax.dynamic_slice_in_dim(one, index * BLOCK, width, axis=-1) for one in episodes)
         return multipliers.sums(index, make_rows(*slices), squared=squared)
 
     full, rest = divmod(n, BLOCK)
     if full == 0:
         return block_sum(0, n)
-    total: Array = jax.lax.fori_loop(
-        1, full, lambda j, sums: sums + block_sum(j, BLOCK), block_sum(0, BLOCK)
-    )
+    total: Array = jax.lax.fori_loop(1, full, lambda j, sums: sums + block_sum(j, BLOCK), block_sum(0, BLOCK))
     return total + block_sum(full, rest) if rest else total
 
 
@@ -259,7 +251,7 @@ def tail(alpha: float, side: Side) -> float:
 
 
 def lower_rank(probability: float, draws: int) -> int:
-    """⌊pB⌋, counted from 1 (the paper's footnote); the rounding mends 0.29 · 100 = 28.999…"""
+    """⌊pB⌋, counted from 1 (the paper's footnote); rounding guards against 0.29 · 100 = 28.999…"""
     return math.floor(round(probability * draws, 9))
 
 
@@ -293,9 +285,7 @@ def _top_draws(values: Float[Array, " b"], count: int) -> Array:
     return found[1]
 
 
-def tail_values(
-    values: Float[Array, " b"], probability: float
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def tail_values(values: Float[Array, " b"], probability: float) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """The ⌊pB⌋-th and the ⌈(1 − p)B⌉-th smallest value.
 
     The former is −∞ when B is too small to have it. Both are NaN if any value is: NaN has no rank.

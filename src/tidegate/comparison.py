@@ -1,14 +1,14 @@
-"""Two policies on the same episodes: tests as objects, each with the same answer.
+"""Two policies on the same episodes: tests as objects that all give the same kind of answer.
 
 A test says whether the candidate's returns are forecast to exceed the safe policy's, and how its trend is
 modelled. `TwoBounds` is the published one: a bound of each policy at α/2. `Paired` bounds the difference at
 α: both policies see the same noise, so their difference is known better than either. `Multiscale` is
-paired, and the past tries the trend models; what it finds credible must agree.
+paired, and tries its trend models on the past; those found credible must agree.
 """
 
 import abc
 import enum
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -54,7 +54,7 @@ class Verdict(enum.Enum):
 
 
 class Reason(enum.IntEnum):
-    """Why; in the order in which the test asks. Only the first one deploys."""
+    """Why, in the order in which the test checks. Only the first one deploys."""
 
     BETTER = 0
     NO_EPISODES = 1
@@ -98,8 +98,7 @@ _SENTENCES = {
         "Check the rewards and the policies' probabilities."
     ),
     Reason.NOT_FINITE: (
-        "a bound is not a finite number. Check for extreme rewards or ratios, or raise the number "
-        "of draws."
+        "a bound is not a finite number. Check for extreme rewards or ratios, or raise the number of draws."
     ),
     Reason.BUDGET_SPENT: (
         "the error budget has nothing for this test, so it cannot open the gate. Set a new budget for new "
@@ -121,9 +120,9 @@ _SENTENCES = {
 
 
 class Terms(eqx.Module):
-    """On which terms policies are compared: until when, with which draws, how surely.
+    """The terms of a comparison: its time axis, its bootstrap draws and its error probability.
 
-    `level` is what a test may use of the probability of a wrong deployment, α unless there is a budget;
+    `level` is the probability of a wrong deployment that this test may use, α unless there is a budget;
     `margin` is how much worse the candidate may be, as for a guardrail.
     """
 
@@ -139,7 +138,7 @@ class Terms(eqx.Module):
 
 
 class Trials(eqx.Module):
-    """What each trend model says of the difference, and what the test asks of it."""
+    """What each trend model says about the difference, and what the test requires of the model."""
 
     spans: Float[Array, " j"]
     counts: Int[Array, " j"]
@@ -156,8 +155,8 @@ class Comparison(eqx.Module):
     """A test's answer, as arrays; `p_value` is None for a test that has none.
 
     `point` is the forecast advantage of the candidate and `lower` its lower bound; `difference` is the
-    trend behind them. The policies' own trends and intervals are for display, unless the test is made
-    of them.
+    trend behind them. The policies' own trends and intervals are for display, unless the test itself
+    compares them.
     """
 
     candidate: TrendFit
@@ -183,56 +182,46 @@ class Comparison(eqx.Module):
 
 
 class ComparisonTest(eqx.Module):
-    """How the trend is modelled, and how two policies are compared."""
+    """How the trend is modelled, and how two policies are compared.
+
+    `rule` says when the gate opens, `trend_words` what the bounds assume about the trend. A test that
+    `tries_models` needs training episodes to try them on. A test that `has_p_value` may be held to any
+    level, even one that is not known until it runs.
+    """
+
+    rule: ClassVar[str]
+    trend_words: ClassVar[str]
+    tries_models: ClassVar[bool] = False
+    has_p_value: ClassVar[bool] = True
 
     @property
     @abc.abstractmethod
     def least_episodes(self) -> int:
         """How many episodes the test needs."""
 
-    @property
-    def tries_models(self) -> bool:
-        """Whether training episodes are needed to try trend models on."""
-        return False
-
-    @property
-    def has_p_value(self) -> bool:
-        """Whether the test may be held to any level, even one that is only known when it runs."""
-        return True
-
     def held_to(self, level: float | None) -> Any:
-        """A level as the program takes it: as an argument, so that another one compiles nothing anew."""
+        """The level as an argument of the compiled program, so that a new level needs no recompilation."""
         return None if level is None else jnp.asarray(level, float)
 
     def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
-        """Whom a search must beat to climb what this test bounds: nobody, or the other policy."""
+        """The rival in the quantity that this test bounds, for a search to climb: none, or this policy."""
         return () if against is None else (against,)
 
     @property
     @abc.abstractmethod
     def shape(self) -> Basis:
-        """The smooth trend over the whole log that checks hold against a constant."""
+        """The smooth trend over the whole log that checks compare with a constant."""
 
     @property
     @abc.abstractmethod
     def lead_shape(self) -> Basis:
         """The trend of the leading model, for a test of whether a richer one fits better."""
 
-    @property
-    @abc.abstractmethod
-    def trend_words(self) -> str:
-        """What the bounds assume of the trend."""
-
-    @property
-    @abc.abstractmethod
-    def rule(self) -> str:
-        """When the gate opens, in a sentence."""
-
     @abc.abstractmethod
     def lead(
         self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
     ) -> tuple[Float[Array, ""], TrendFit]:
-        """The span and the trend of the model that forecasts `series`, of those tried on `past`."""
+        """The span and the trend of the model that forecasts `series`, chosen from those tried on `past`."""
 
     @abc.abstractmethod
     def forecast(
@@ -245,18 +234,18 @@ class ComparisonTest(eqx.Module):
         """Will the first of two series of returns exceed the second, less the margin?"""
 
     def model_names(self, count: int) -> tuple[str, ...]:
-        """What the trend models are called that `compare` has tried."""
+        """The names of the trend models that `compare` has tried."""
         return ("trend",) * count
 
     @abc.abstractmethod
-    def curve(
-        self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any
-    ) -> tuple[Floats, Floats]:
+    def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         """Times and values of a trend, for a picture."""
 
 
 class _OneBasis(ComparisonTest):
     """One model of the whole log, taken on trust."""
+
+    trend_words: ClassVar[str] = "a smooth trend in the span of the basis"
 
     basis: Basis = eqx.field(default_factory=lambda: CosineBasis(3))
 
@@ -272,12 +261,8 @@ class _OneBasis(ComparisonTest):
     def lead_shape(self) -> Basis:
         return self.basis
 
-    @property
-    def trend_words(self) -> str:
-        return "a smooth trend in the span of the basis"
-
     def design(self, series: Series, axis: TimeAxis) -> TrendDesign:
-        """The regression that these times give."""
+        """The regression at these times."""
         return trend_design(self.basis, series.times, series.present, axis)
 
     def lead(
@@ -291,9 +276,7 @@ class _OneBasis(ComparisonTest):
         fit = fit_trend(self.design(series, terms.axis), series.returns)
         return fit, percentile_t_interval(fit, terms.multipliers, terms.alpha, side)
 
-    def curve(
-        self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any
-    ) -> tuple[Floats, Floats]:
+    def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         points = np.linspace(float(axis.origin) + 1, float(axis.end), CURVE_POINTS)
         return points, np.asarray(trend_curve(fit, self.basis, axis, points))
 
@@ -304,13 +287,10 @@ class TwoBounds(_OneBasis):
     Its level is that of the bounds, so it must be known before the test runs.
     """
 
-    @property
-    def has_p_value(self) -> bool:
-        return False
-
-    @property
-    def rule(self) -> str:
-        return "The gate opens only if the candidate's lower bound is above the safe policy's upper bound."
+    has_p_value: ClassVar[bool] = False
+    rule: ClassVar[str] = (
+        "The gate opens only if the candidate's lower bound is above the safe policy's upper bound."
+    )
 
     def held_to(self, level: float | None) -> Any:
         return level
@@ -361,9 +341,7 @@ class _OnDifference(ComparisonTest):
         level, margin = terms.granted, terms.margin
         found = self.model_forecasts(tested.difference, past.difference, terms)
         choice, points = found.choice, found.fits.point
-        p_values = jax.vmap(tail_probability)(
-            (points + margin) / found.errors, found.draws, found.freedom
-        )
+        p_values = jax.vmap(tail_probability)((points + margin) / found.errors, found.draws, found.freedom)
         point, p_value = points[choice.best], largest(p_values, choice.needed)
         varies = jax.vmap(_varies)(found.fits)
         doubts = {
@@ -398,19 +376,27 @@ class _OnDifference(ComparisonTest):
 class Paired(_OnDifference, _OneBasis):
     """One bound on the difference at α, with a trend taken on trust."""
 
-    @property
-    def rule(self) -> str:
-        return (
-            "The gate opens only if the p-value of the difference is small enough; the policies' own "
-            "intervals may overlap."
-        )
+    rule: ClassVar[str] = (
+        "The gate opens only if the p-value of the difference is small enough; the policies' own intervals "
+        "may overlap."
+    )
 
     def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
         return trusted_forecast(self.basis, series, terms.axis, terms.multipliers)
 
 
 class Multiscale(_OnDifference):
-    """One bound on the difference at α that must hold for every model that its past makes credible."""
+    """One bound on the difference at α that must hold for every model that the past makes credible."""
+
+    tries_models: ClassVar[bool] = True
+    trend_words: ClassVar[str] = (
+        "a line through the episodes of the leading time scale that misses by about as much as it missed "
+        "in the past"
+    )
+    rule: ClassVar[str] = (
+        "The gate opens only if the p-value of the difference is small enough at every time scale that must "
+        "pass, and no shorter scale points the other way; the policies' own intervals may overlap."
+    )
 
     models: TrendModels = eqx.field(default_factory=TrendModels)
 
@@ -419,30 +405,12 @@ class Multiscale(_OnDifference):
         return max(MIN_EPISODES, self.models.smallest)
 
     @property
-    def tries_models(self) -> bool:
-        return True
-
-    @property
     def shape(self) -> Basis:
         return CosineBasis(3)
 
     @property
     def lead_shape(self) -> Basis:
         return LINE
-
-    @property
-    def trend_words(self) -> str:
-        return (
-            "a line through the episodes of the leading time scale that misses by about as much as it "
-            "missed in the past"
-        )
-
-    @property
-    def rule(self) -> str:
-        return (
-            "The gate opens only if the p-value of the difference is small enough at every time scale that "
-            "must pass, and no shorter scale points the other way; the policies' own intervals may overlap."
-        )
 
     def model_names(self, count: int) -> tuple[str, ...]:
         return self.models.names(count)
@@ -459,11 +427,9 @@ class Multiscale(_OnDifference):
     def forecast(
         self, series: Series, past: Series, terms: Terms, side: Side
     ) -> tuple[TrendFit, ConfidenceInterval]:
-        """Bounds that all credible models keep; the trend is the leading one, its variance with bias."""
+        """Bounds over all credible models; the trend is the leading one, with bias in its variance."""
         caution = self.models.caution
-        found = tried_forecasts(
-            self.models, series, past, terms.axis, terms.multipliers, caution=caution
-        )
+        found = tried_forecasts(self.models, series, past, terms.axis, terms.multipliers, caution=caution)
         needed, best, level = found.choice.needed, found.choice.best, tail(terms.alpha, side)
         lower = smallest(found.lower_bounds(level), needed)
         upper = largest(found.upper_bounds(level), needed)
@@ -474,9 +440,7 @@ class Multiscale(_OnDifference):
         )
         return leading, one_sided(side, lower=lower, upper=upper)
 
-    def curve(
-        self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any
-    ) -> tuple[Floats, Floats]:
+    def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         """Over the span of the leading model."""
         end = float(axis.end)
         used = np.asarray(fit.design.present)[present]
@@ -501,7 +465,7 @@ def first_doubt(doubts: dict[Reason, Bool[Array, ""]]) -> Int[Array, ""]:
 
 
 def earlier_doubt(one: Int[Array, ""], other: Int[Array, ""]) -> Int[Array, ""]:
-    """Of two reasons, the one that is asked first; BETTER only if both are."""
+    """Of two reasons, the one that is checked first; BETTER only if both are."""
     both = (one != Reason.BETTER) & (other != Reason.BETTER)
     return jnp.where(both, jnp.minimum(one, other), jnp.maximum(one, other))
 
@@ -526,11 +490,11 @@ def _epsilon(values: Array) -> float:
 
 
 def _agree(found: ModelForecasts, limit: Float[Array, ""] | float, alpha: float) -> Bool[Array, ""]:
-    """Noise alone turns the sign at short scales: only what is clearly below the limit contradicts, and
-    the more models are watched, the clearer it must be."""
+    """Noise alone can flip the sign at short scales: only a forecast clearly below the limit contradicts,
+    and the more models are watched, the clearer it must be."""
     watched = found.choice.watched
     level = alpha / jnp.maximum(jnp.sum(watched), 1)
-    # Where the policies did the same throughout a span, there is no noise: its point is the bound.
+    # Where both policies acted alike throughout a span, there is no noise: the point is the bound.
     same = found.fits.variance == 0
     above = jnp.where(same, found.fits.point >= limit, found.upper_bounds(level) > limit)
     return jnp.all(jnp.where(watched, above, True))

@@ -22,7 +22,7 @@ ROWS_SHOWN = 3
 
 
 class Propensity(enum.Enum):
-    """What the behaviour column holds. Densities say that the actions are continuous."""
+    """What the behaviour column holds. Densities imply continuous actions."""
 
     PROBABILITY = "probabilities in (0, 1]"
     LOG_PROBABILITY = "log-probabilities, finite and at most 0"
@@ -38,7 +38,7 @@ class Propensity(enum.Enum):
 class Steps:
     """What was logged at each step: one row per step, sorted by episode and step, not yet checked.
 
-    `behavior` is None where nobody knows with which probabilities the actions were drawn.
+    `behavior` is None if the probabilities of the logged actions are unknown.
     """
 
     rewards: Values
@@ -138,9 +138,7 @@ def check_frame(
         outcomes={name: column(source) for name, source in outcomes.items()},
     )
     counts = None if step is None or step not in frame.columns else column(step)
-    return check_rows(
-        steps, episodes, counts, (episode, str(step)), propensity, num_actions, row_place
-    )
+    return check_rows(steps, episodes, counts, (episode, str(step)), propensity, num_actions, row_place)
 
 
 def check_rows(
@@ -189,7 +187,7 @@ def _fields(
     else:
         actions, num_actions = _discrete(actions, num_actions, place)
     if steps.behavior is None:
-        # Not a number until ratios are given, so that nothing is computed from them by mistake.
+        # NaN until ratios are given, so that nothing is computed from it by mistake.
         behavior = np.full(actions.shape[0], np.nan)
     else:
         behavior = check_log_probs(steps.behavior, propensity, "behavior", place)
@@ -206,8 +204,7 @@ def _fields(
         "states": None if states is None else to_grid(states, mask),
         "recorded": {name: to_grid(values, mask) for name, values in recorded.items()},
         "outcomes": {
-            name: to_grid(values.astype(np.float64), mask)
-            for name, values in steps.outcomes.items()
+            name: to_grid(values.astype(np.float64), mask) for name, values in steps.outcomes.items()
         },
         "num_actions": num_actions,
     }
@@ -223,12 +220,10 @@ def to_grid(values: Values, mask: Flags) -> Values:
 def check_log_probs(
     values: Values, propensity: Propensity, name: str, place: Place, *, zero_allowed: bool = False
 ) -> Floats:
-    """Log-probabilities of the logged actions; only another policy may give one the probability 0."""
+    """Log-probabilities of the logged actions; `zero_allowed` is for policies other than the behaviour."""
     values = values.astype(np.float64, copy=False)
     if propensity in (Propensity.PROBABILITY, Propensity.DENSITY):
-        highest, kind, end = (
-            (np.inf, "density", "∞)") if propensity.continuous else (1, "probability", "1]")
-        )
+        highest, kind, end = (np.inf, "density", "∞)") if propensity.continuous else (1, "probability", "1]")
         check_finite(values, f"{name} {kind}", place)
         too_low = values < 0 if zero_allowed else values <= 0
         refuse(
@@ -290,9 +285,7 @@ def check_finite(values: Values, name: str, place: Place) -> None:
         )
 
 
-def refuse(
-    bad: Flags, values: Values, name: str, place: Place, *, expected: str, remedy: str = ""
-) -> None:
+def refuse(bad: Flags, values: Values, name: str, place: Place, *, expected: str, remedy: str = "") -> None:
     """Raise an error that shows the first bad value and says where a few others are."""
     if not bad.any():
         return
@@ -310,12 +303,12 @@ def refuse(
 
 
 def episode_starts(episodes: Values) -> Integers:
-    """The rows at which another episode begins."""
+    """The rows at which a new episode begins."""
     return np.flatnonzero(np.concatenate([[True], episodes[1:] != episodes[:-1]]))
 
 
 def check_episode_order(numbers: Floats, column: str, place: Place, after: float = -np.inf) -> None:
-    """The numbers of the episodes grow; `place` says where the user finds an episode."""
+    """Episode numbers must increase; `place` says where the user finds an episode."""
     before = np.append(after, numbers[:-1])
     falls = np.flatnonzero(numbers <= before)
     if falls.size:
@@ -328,17 +321,14 @@ def check_episode_order(numbers: Floats, column: str, place: Place, after: float
         )
 
 
-def check_counts(
-    counts: Values | None, starts: Integers, numbers: Values, column: str, place: Place
-) -> None:
-    """The steps of each episode count up by one; without a step column, an episode is one row."""
+def check_counts(counts: Values | None, starts: Integers, numbers: Values, column: str, place: Place) -> None:
+    """The steps of each episode must count up by one; without a step column, an episode is one row."""
     if counts is None:
         lengths = np.diff(np.append(starts, numbers.size))
         if lengths.max() > 1:
             row, length = int(starts[np.argmax(lengths > 1)]), lengths[np.argmax(lengths > 1)]
             raise LogError(
-                f"episode {numbers[row]:g} has {length} rows, "
-                "and there is no step column to order them.",
+                f"episode {numbers[row]:g} has {length} rows, and there is no step column to order them.",
                 where=place(row),
                 expected="a step column, or one row per episode",
                 remedy="Name the column with step=…, or remove the duplicated rows.",
@@ -420,7 +410,7 @@ def _filled(mask: Any, shape: tuple[int, ...]) -> Flags:
     bad = ~filled[:, 0] | np.any(~filled[:, :-1] & filled[:, 1:], axis=1)
     if bad.any():
         raise LogError(
-            "the episode is ragged: a step follows a masked one, or it has no step.",
+            "the episode is ragged: a step follows a masked one, or there is no step at all.",
             where=f"row {int(np.flatnonzero(bad)[0])} of the mask",
             expected="each episode to start at step 0 and to end once",
             remedy="Move the steps of each episode to the front.",

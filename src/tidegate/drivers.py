@@ -1,4 +1,4 @@
-"""Two ways to drive `spin_step`: live, a window at a time, and scanned through a simulated world."""
+"""Two ways to drive `spin_step`: live, one window at a time, and scanned through a simulated world."""
 
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -33,7 +33,7 @@ _jit_observe = eqx.filter_jit(observe)
 
 
 class LiveLoop:
-    """SPIN on your own windows of episodes: `policy` acts, `step` decides who acts next.
+    """SPIN on your own windows of episodes: `policy` acts, `step` decides which policy acts next.
 
     A loop that is saved after a window and loaded again decides as if it had never stopped.
     """
@@ -47,9 +47,7 @@ class LiveLoop:
         capacity: int = INITIAL_CAPACITY,
     ) -> None:
         if not settings.test_candidates:
-            raise SettingsError(
-                "a live loop tests every candidate", expected="test_candidates=True"
-            )
+            raise SettingsError("a live loop tests every candidate", expected="test_candidates=True")
         self.settings, self.safe_policy, self.seed = settings, safe_policy, seed
         self.capacity = capacity
         self.state: SpinState | None = None
@@ -105,7 +103,7 @@ class LiveLoop:
         safe_policy: ParametricPolicy,
         window: EpisodeLog,
     ) -> Self:
-        """Go on from a saved state; `window` shows what an episode holds, as in `step`."""
+        """Continue from a saved state; `window` shows what an episode holds, as in `step`."""
         with Path(path).open("rb") as file:
             windows, seed, train, held_out, steps = (int(value) for value in np.load(file))
             file.seek(0)
@@ -139,7 +137,7 @@ class LiveLoop:
         ), window
 
     def _level(self) -> float | None:
-        """What the last test was allowed to use."""
+        """The level that the last test was allowed."""
         if self.settings.spending is None or self.state is None:
             return None
         return float(self.settings.spending.level(self.state.num_tests))
@@ -151,7 +149,7 @@ class LiveLoop:
 
 
 class World(Protocol):
-    """A simulated world whose truth is known."""
+    """A simulated world whose true performance is known."""
 
     @property
     def safe_policy(self) -> ParametricPolicy: ...
@@ -160,13 +158,11 @@ class World(Protocol):
         self, policy: Any, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
     ) -> EpisodeLog: ...
 
-    def performance(
-        self, policy: Any, episode_numbers: Float[ArrayLike, " n"]
-    ) -> Float[Array, " n"]: ...
+    def performance(self, policy: Any, episode_numbers: Float[ArrayLike, " n"]) -> Float[Array, " n"]: ...
 
 
 class History(eqx.Module):
-    """One row per window: who ran, what it was truly worth, and what the test then said.
+    """One row per window: which policy ran, its true performance, and what the test then said.
 
     `lower` is the test's lower bound of the candidate's advantage.
     """

@@ -1,7 +1,7 @@
 """The log of past episodes: episodes × steps, checked once at the door, then trusted.
 
-An `EpisodeLog` may hold spare rows. A row whose first step is masked out is no episode: it has weight
-zero everywhere, so arrays of fixed capacity can be compiled once and filled as data arrives.
+An `EpisodeLog` may hold spare rows. A row whose first step is masked out is not an episode: it has weight
+zero everywhere, so programs for a fixed capacity are compiled once and the rows filled as data arrive.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from .errors import LogError, SettingsError
 class EpisodeLog(eqx.Module):
     """Logged episodes, padded to one length; build it with `from_arrays` or `from_frame`.
 
-    `outcomes` are further quantities that were measured at each step beside the reward, by name: what
-    a guardrail watches. Returns and forecasts are of `rewards` alone; see `with_outcome`.
+    `outcomes` are other quantities measured at each step besides the reward, by name, for guardrails to
+    watch. Returns and forecasts are of `rewards` alone; see `with_outcome`.
     """
 
     episode_numbers: Float[ArrayLike, " n"]
@@ -55,7 +55,7 @@ class EpisodeLog(eqx.Module):
         """Build from arrays of shape (episodes, steps); one-step episodes may be of shape (episodes,).
 
         `behavior` and each entry of `recorded` hold, for the logged action, what `propensity` says.
-        Each entry of `outcomes` is shaped as the rewards are.
+        Each entry of `outcomes` has the shape of the rewards.
         """
         return cls(
             **check_arrays(
@@ -119,9 +119,9 @@ class EpisodeLog(eqx.Module):
         return map_leaves(lambda leaf: leaf[rows], self)
 
     def with_outcome(self, name: str, sign: float = 1.0) -> "EpisodeLog":
-        """The log whose rewards are sign × this outcome: all that is said of rewards is said of it.
+        """The log with sign × this outcome in place of the rewards, so that every test is about it.
 
-        The new log has no outcomes. With sign −1, more is better where the outcome is a harm.
+        The new log has no outcomes. For a harmful outcome use sign −1, so that more is better.
         """
         if name not in self.outcomes:
             raise LogError(
@@ -175,9 +175,7 @@ def split_log(
     )
 
 
-def split_rows(
-    key: PRNGKeyArray, count: int, num_train: int
-) -> tuple[Int[Array, " m"], Int[Array, " n"]]:
+def split_rows(key: PRNGKeyArray, count: int, num_train: int) -> tuple[Int[Array, " m"], Int[Array, " n"]]:
     """Which of `count` rows are for training and which for the test, in a random order."""
     order = jax.random.permutation(key, count)
     return order[:num_train], order[num_train:]
@@ -196,9 +194,7 @@ def training_count(num_episodes: int, train_fraction: float) -> int:
 
 def empty_like(window: EpisodeLog, capacity: int) -> EpisodeLog:
     """A log of spare rows with the window's shapes."""
-    return map_leaves(
-        lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window
-    )
+    return map_leaves(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window)
 
 
 def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
@@ -249,7 +245,7 @@ def conform(window: EpisodeLog, log: EpisodeLog) -> EpisodeLog:
         named = isinstance(theirs, dict)
         if (mine is None) != (theirs is None) or (named and set(mine) != set(theirs)):
             raise LogError(
-                f"the window's {name} are unlike those of earlier windows.",
+                f"the window's {name} differ from those of earlier windows.",
                 expected=f"{sorted(theirs)}" if named else "",
                 remedy="Build every window in the same way.",
             )

@@ -38,7 +38,7 @@ from .returns import (
 from .trend import TrendFit
 from .values import ValueModel
 
-CALIBRATION_SHARE = 1 / 3  # of the log, for training, if the candidate was made without it
+CALIBRATION_SHARE = 1 / 3  # of the log goes to training if the candidate was made without the log
 Predictions: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
 
 
@@ -48,7 +48,7 @@ class ForecastSettings(eqx.Module):
     `test` says how the trend is modelled and how two policies are compared. `alpha` is the probability
     left outside the interval; in a safety test, the allowed probability of a wrong deployment. `exact`
     replaces the draws by all 2ⁿ sign vectors (up to 14 episodes). `support_z` is how many standard errors
-    the mean importance ratio may be away from 1 before a policy counts as unsupported by the log (the
+    the mean importance ratio may be off 1 before a policy counts as unsupported by the log (the
     paper has no such check: ∞ switches it off).
 
     `value_model` makes the returns doubly robust: fitted on training episodes only, it takes the noise
@@ -68,12 +68,10 @@ class ForecastSettings(eqx.Module):
 
     def __check_init__(self) -> None:
         if not isinstance(self.test, ComparisonTest):
-            raise SettingsError(
-                f"test is {self.test!r}", expected="TwoBounds(…), Paired(…) or Multiscale()"
-            )
+            raise SettingsError(f"test is {self.test!r}", expected="TwoBounds(…), Paired(…) or Multiscale()")
         if self.value_model is not None and self.estimator is not pdis_returns:
             raise SettingsError(
-                "an estimator was chosen beside a value model, whose returns are doubly robust",
+                "an estimator was chosen together with a value model, whose returns are doubly robust",
                 expected="one of the two",
                 remedy="Leave out estimator=…, or value_model=….",
             )
@@ -149,10 +147,8 @@ def training_returns(
     return [estimated_returns(settings, policy, training, values(policy)) for policy in policies]
 
 
-def training_values(
-    settings: ForecastSettings, training: EpisodeLog, *policies: Policy
-) -> Predictions:
-    """What the model says of the training episodes, each without its own help."""
+def training_values(settings: ForecastSettings, training: EpisodeLog, *policies: Policy) -> Predictions:
+    """The model's predictions for the training episodes, each made without that episode."""
     model, discount = settings.value_model, settings.discount
     if model is None:
         return lambda policy: None
@@ -164,18 +160,13 @@ def training_values(
 def held_out_returns(
     settings: ForecastSettings, training: EpisodeLog | None, log: EpisodeLog, *policies: Policy
 ) -> list[Float[Array, " n"]]:
-    """The same in other episodes, with models of the training episodes, if there are any."""
+    """The same for held-out episodes, with models fitted to the training episodes, if there are any."""
     model, discount = settings.value_model, settings.discount
     if model is None or training is None:
         return [estimated_returns(settings, policy, log) for policy in policies]
     kinds = {_enumerates(policy, log) for policy in policies}
-    found = {
-        kind: model.predict(training, log, discount, per_action=kind) for kind in sorted(kinds)
-    }
-    return [
-        estimated_returns(settings, policy, log, found[_enumerates(policy, log)])
-        for policy in policies
-    ]
+    found = {kind: model.predict(training, log, discount, per_action=kind) for kind in sorted(kinds)}
+    return [estimated_returns(settings, policy, log, found[_enumerates(policy, log)]) for policy in policies]
 
 
 def _enumerates(policy: Policy, log: EpisodeLog) -> bool:
@@ -203,9 +194,7 @@ def forecast_performance(
     axis = TimeAxis.over(log.span, settings.lookahead)
     multipliers = draw_multipliers(settings, log, seed)
     fit, interval = forecast_policy(settings, policy, log, axis, multipliers, side)
-    return describe_forecast(
-        settings, log, axis, policy, fit, interval, alpha=settings.alpha, side=side
-    )
+    return describe_forecast(settings, log, axis, policy, fit, interval, alpha=settings.alpha, side=side)
 
 
 @in_double
@@ -218,7 +207,7 @@ def forecast_returns(
     side: Side = Side.BOTH,
     seed: int = 0,
 ) -> Forecast:
-    """The forecast from returns that were estimated elsewhere, as by streaming: one per episode.
+    """The forecast from returns that were estimated elsewhere (by streaming, say): one per episode.
 
     The same numbers as `forecast_performance` gives for the same returns; `settings.estimator` and
     `settings.discount` are not used. `ratios` are the episodes' importance ratios, from which the
@@ -260,7 +249,7 @@ def forecast_policy(
 ) -> tuple[TrendFit, ConfidenceInterval]:
     """The trend and its bounds, as arrays.
 
-    The policy is given, not chosen by this log: so its own past may try the models.
+    The policy is given, not chosen with this log, so the models may be tried on its own past.
     """
     series = series_of(log, training_returns(settings, log, policy)[0])
     terms = Terms(axis, multipliers, settings.alpha)

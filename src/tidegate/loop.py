@@ -45,16 +45,16 @@ class Spending(eqx.Module):
 
     @abc.abstractmethod
     def level(self, test: Any) -> Float[Array, "..."]:
-        """What the test of this number, counted from 1, may use; 0 is a test that cannot deploy."""
+        """The level of the test with this number, counted from 1; at level 0 a test cannot deploy."""
 
 
 class SpinSettings(eqx.Module):
     """Everything that defines a SPIN loop.
 
-    `warm_start` goes on from the previous candidate with Adam's moments, as the authors' scripts do;
+    `warm_start` continues from the previous candidate with Adam's moments, as the authors' scripts do;
     otherwise each search starts from the safe policy. `test_candidates=False` deploys every candidate
-    untested: an ablation, never a product. `spending` says how much of α each test may use, so that the
-    chance of any wrong deployment stays below it; without, every test uses all of α.
+    untested: for ablations only. `spending` says how much of α each test may use, so that the chance of
+    any wrong deployment is at most α; without it, every test uses all of α.
     """
 
     forecast: ForecastSettings
@@ -123,17 +123,13 @@ def initial_state(
     )
 
 
-def observe(
-    settings: SpinSettings, state: SpinState, window: EpisodeLog, key: PRNGKeyArray
-) -> SpinState:
+def observe(settings: SpinSettings, state: SpinState, window: EpisodeLog, key: PRNGKeyArray) -> SpinState:
     """Split new episodes at random between training and test, and remember them."""
     count = training_count(window.capacity, settings.train_fraction)
     train, held_out = (window.take(rows) for rows in split_rows(key, window.capacity, count))
     num_train = state.num_train + train.capacity
     num_held_out = state.num_held_out + held_out.capacity
-    overflow = (num_train > state.training.log.capacity) | (
-        num_held_out > state.held_out.log.capacity
-    )
+    overflow = (num_train > state.training.log.capacity) | (num_held_out > state.held_out.log.capacity)
     return replace_at(
         lambda s: (
             s.training.log, s.held_out.log, s.num_train, s.num_held_out, s.first_episode,
@@ -167,9 +163,7 @@ def spin_step(
     search_key, test_key = jax.random.split(sign_key)
     state = observe(settings, state, window, key)
     axis = state_axis(settings, state)
-    start = (
-        state.search if settings.warm_start else begin_search(settings.search, state.safe_policy)
-    )
+    start = state.search if settings.warm_start else begin_search(settings.search, state.safe_policy)
     forecast = settings.forecast
     found = continue_search(
         settings.search,

@@ -1,10 +1,10 @@
-"""Trend models: a time basis, fitted to the last part of the log. The past tries them all.
+"""Trend models: a time basis, fitted to the last part of the log. Each is tried on the past.
 
 A trend model that is wrong is wrong at some time scale. So none is chosen by hand: each one is tried on
 the past of the training episodes (rolling origins: Tashman, 2000), where its errors beyond what noise
 explains are its `bias`. The model with the smallest error leads. It and every shorter one whose error is
 within `tolerance` times that must pass a test, and no shorter one may clearly point the other way. This
-is the idea of Lepski (1991), read as a rule of safety: scales must agree, and intervals know their bias.
+is the idea of Lepski (1991) as a safety rule: scales must agree, and intervals include their bias.
 """
 
 import functools
@@ -24,19 +24,20 @@ from .bootstrap import Multipliers, effective_freedom, studentized_deviations, t
 from .errors import SettingsError
 from .trend import TrendDesign, TrendFit, fit_trend, trend_design
 
-REACH = (
-    0.125  # how far a trial looks ahead, as a part of the span: the noise of less hides the bias
-)
+REACH = 0.125  # how far a trial looks ahead, as a share of the span: over less, noise hides the bias
 MIN_DATES = 3
 PER_COLUMN = 3  # episodes per time feature that a trial needs
 LINE = PolynomialBasis(1)
 
 
 class TrendModel(eqx.Module):
-    """A time basis, and the last `share` of the log that it is fitted to."""
+    """A time basis, and the last `share` of the log that it is fitted to.
+
+    Half is the longest span that has a past to be tried on; a model that was never tried hardly ever leads.
+    """
 
     basis: Basis
-    share: float = eqx.field(static=True, default=1.0)
+    share: float = eqx.field(static=True, default=0.5)
     name: str = eqx.field(static=True, default="trend")
 
     def __check_init__(self) -> None:
@@ -47,10 +48,10 @@ class TrendModel(eqx.Module):
 class TrendModels(eqx.Module):
     """Which models are tried, and how: lines through the last T, T/2, T/4, … of the log, and `others`.
 
-    `smallest` is how many episodes the shortest has, `origins` from how many past dates it is tried,
-    `tolerance` which models are credible beside the best one. A few dates reveal a bias only roughly:
-    for an interval, `caution` times its own standard error is added to its square. A test goes without:
-    it asks several models, and waiting is the mildest of mistakes (docs/multiscale.md).
+    `smallest` is the number of episodes in the shortest span and `origins` the number of past dates that
+    models are tried at; a model is credible up to `tolerance` times the smallest error. A few dates show
+    a squared bias only roughly: an interval adds `caution` of its standard errors to it. A test does not:
+    it asks several models, and waiting is the mildest mistake (docs/multiscale.md).
     """
 
     smallest: int = eqx.field(static=True, default=12)
@@ -60,11 +61,7 @@ class TrendModels(eqx.Module):
     others: tuple[TrendModel, ...] = ()
 
     def __check_init__(self) -> None:
-        if (
-            self.smallest < 4
-            or self.origins < MIN_DATES
-            or not (self.tolerance >= 1 and self.caution >= 0)
-        ):
+        if self.smallest < 4 or self.origins < MIN_DATES or not (self.tolerance >= 1 and self.caution >= 0):
             raise SettingsError(
                 f"smallest is {self.smallest}, origins {self.origins}, tolerance {self.tolerance}, "
                 f"caution {self.caution}",
@@ -88,9 +85,7 @@ class TrendModels(eqx.Module):
         others = [length[None] * one.share for one in self.others]
         return jnp.concatenate([lines, *others]) if others else lines
 
-    def designs(
-        self, spans: Float[Array, " j"], times: Any, present: Any, axis: TimeAxis
-    ) -> TrendDesign:
+    def designs(self, spans: Float[Array, " j"], times: Any, present: Any, axis: TimeAxis) -> TrendDesign:
         """One regression per model, all forecasting the same episodes."""
         count = spans.size - len(self.others)
         size = max([LINE.size, *(one.basis.size for one in self.others)])
@@ -108,12 +103,12 @@ class TrendModels(eqx.Module):
 
 
 class Calibration(eqx.Module):
-    """What the training episodes say of each model.
+    """What the training episodes say about each model.
 
-    `variance` is that of its forecast from them, per episode that it uses: the test has more or fewer.
-    A span with few of them, as when the log has grown since the search, has that of the next longer.
-    `bias` is the root mean square of its past forecast errors beyond noise, `swing` that of what it had
-    to forecast. The longest spans have no past of their own (`tried` is False): they get the largest
+    `variance` is that of its forecast times the number of episodes it uses: the test has more or fewer.
+    A span with too few, as when the log has grown since the search, takes that of the next longer span.
+    `bias` is the root mean square of its past forecast errors beyond noise, `swing` that of the movement
+    it had to forecast. The longest spans have no past of their own (`tried` is False): they get the largest
     bias of the others, since a longer line through a moving world is no better than a shorter one.
     """
 
@@ -148,8 +143,8 @@ class Series(eqx.Module):
 class ModelForecasts(eqx.Module):
     """The forecast of a series by each model; `errors` are standard errors with the bias in them.
 
-    `draws` are the bootstrap's t-statistics, sorted; NaN if one of them is. `freedom` is on how many
-    episodes the variance rests.
+    `draws` are the bootstrap's t-statistics, sorted; all NaN if one of them is. `freedom` is the number
+    of episodes that the variance rests on.
     """
 
     spans: Float[Array, " j"]
@@ -176,7 +171,7 @@ class ModelForecasts(eqx.Module):
 def trusted_forecast(
     basis: Basis, series: Series, axis: TimeAxis, multipliers: Multipliers
 ) -> ModelForecasts:
-    """One model of the whole log, taken to be free of bias."""
+    """One model of the whole log, assumed to be free of bias."""
     design = trend_design(basis, series.times, series.present, axis)
     designs = map_leaves(lambda leaf: jnp.asarray(leaf)[None], design)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
@@ -194,7 +189,7 @@ def tried_forecasts(
     *,
     caution: float = 0.0,
 ) -> ModelForecasts:
-    """Forecast `series` by every model, each with the bias that it shows on `past`."""
+    """Forecast `series` with every model, each with the bias that it shows on `past`."""
     return _bootstrapped(*_tried(models, series, past, axis, caution), multipliers)
 
 
@@ -256,7 +251,7 @@ def _widened(basis: Basis, columns: int) -> Basis:
 
 
 class _PastForecast(eqx.Module):
-    """A model's forecast from one date, beside what came in the time after it."""
+    """A model's forecast from one date, compared with what came after it."""
 
     error: Float[Array, ""]
     noise: Float[Array, ""]  # the variance that the error has without any bias
@@ -268,7 +263,7 @@ class _PastForecast(eqx.Module):
 class _Window(eqx.Module):
     """The episodes before a date that a model is fitted to, and those after it that it forecasts.
 
-    `x` are times from the date on, in units of the span: no cancellation, whatever the episode numbers.
+    `x` is time since the date in units of the span: no cancellation, whatever the episode numbers.
     """
 
     series: Series
@@ -318,7 +313,7 @@ def _trial(
     fit: _Fit,
     span: Float[Array, ""],
 ) -> tuple[Array, Array, Array]:
-    """A model's squared error beyond noise, what there was to forecast, and whether that is known."""
+    """Squared error beyond noise, squared movement to be forecast, and whether enough dates were fair."""
     reach = jnp.maximum(float(axis.lookahead), REACH * span)
     ages = jnp.arange(1, models.origins + 1) / (models.origins + 2)
     dates = axis.last - axis.length * ages
@@ -342,7 +337,7 @@ def _trial(
 def _past_forecast(
     smallest: int, series: Series, fit: _Fit, axis: TimeAxis, span: Any, reach: Any
 ) -> _PastForecast:
-    """From the last episode of this axis, which goes back for the span of the model."""
+    """The forecast from the last episode of this axis, which goes back by the model's span."""
     x = (series.times - axis.last) / span
     inside = series.present & (x > -1) & (x <= 0)
     after = series.present & (x > 0) & (series.times <= axis.last + reach)
@@ -392,8 +387,8 @@ def choose_models(
 ) -> ModelChoice:
     """The model with the smallest error leads; shorter ones within `tolerance` must agree.
 
-    Of the tested episodes only the number counts: a model that led because its test looked good would
-    make a good test look better. One without a past of its own is believed only if it is the longest.
+    Of the tested episodes only the number is used: a model that led because its test looked good would
+    make a good test look better. A model that could not be tried is usable only if it is the longest.
     Nothing can be forecast if all models have errors beyond noise that are as large as the movement they
     should have forecast.
     """
@@ -419,5 +414,5 @@ def smallest(values: Float[Array, " j"], mask: Bool[Array, " j"]) -> Float[Array
 
 
 def largest(values: Float[Array, " j"], mask: Bool[Array, " j"]) -> Float[Array, ""]:
-    """The largest over some models, in the same way."""
+    """The largest over some models; NaN as for `smallest`."""
     return -smallest(-values, mask)

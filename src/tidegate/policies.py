@@ -34,7 +34,7 @@ def _layers(layers: Any) -> tuple[tuple[ArrayLike, ArrayLike], ...]:
 
 
 class Policy(eqx.Module):
-    """What may act, and say how likely an action was."""
+    """Something that can act, and can say how likely an action was."""
 
     @abc.abstractmethod
     def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]: ...
@@ -78,9 +78,7 @@ class DiscretePolicy(ParametricPolicy):
         log_probs = self.log_probs(states)
         if log_probs.ndim == 1 and log_probs.size <= MAX_SUMMED:
             # A masked sum, not a gather: its gradient adds up in a fixed order on every device.
-            chosen = jnp.asarray(actions) == jnp.arange(log_probs.size).reshape(
-                -1, *[1] * jnp.ndim(actions)
-            )
+            chosen = jnp.asarray(actions) == jnp.arange(log_probs.size).reshape(-1, *[1] * jnp.ndim(actions))
             shaped = log_probs.reshape(-1, *[1] * jnp.ndim(actions))
             return jnp.sum(jnp.where(chosen, shaped, 0.0), axis=0)
         if log_probs.ndim == 1:
@@ -99,9 +97,7 @@ class DiscretePolicy(ParametricPolicy):
     def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
         known = jax.eval_shape(lambda: self.outputs(log.states)).shape[-1]
         if log.num_actions is None or log.num_actions > known:
-            found = (
-                "continuous actions" if log.num_actions is None else f"{log.num_actions} actions"
-            )
+            found = "continuous actions" if log.num_actions is None else f"{log.num_actions} actions"
             raise PolicyError(
                 f"the policy knows {known} actions, the log has {found}.",
                 remedy="Use a policy over all actions of the log.",
@@ -256,20 +252,13 @@ class LinearGaussianPolicy(ContinuousPolicy):
 class LoggedPolicy(Policy):
     """A policy that is known only through the log: it can be evaluated, but not act."""
 
-    def log_prob(self, actions: Any, states: Any = None) -> Float[Array, "..."]:
-        raise self._only_logged()
-
-    def sample(self, key: PRNGKeyArray, states: Any = None) -> Shaped[Array, "..."]:
-        raise self._only_logged()
-
-    def entropy(self, states: Any = None) -> Float[Array, "..."]:
-        raise self._only_logged()
-
-    def _only_logged(self) -> PolicyError:
-        return PolicyError(
+    def log_prob(self, *given: Any, **named: Any) -> Any:
+        raise PolicyError(
             f"{self} is known only through the log.",
-            remedy="It can be evaluated and tested, but it can neither act nor be searched from.",
+            remedy="It can be evaluated and tested, but it can neither act nor start a search.",
         )
+
+    sample = entropy = log_prob
 
 
 class BehaviorPolicy(LoggedPolicy):
@@ -324,7 +313,7 @@ _CLASSES: dict[str, type[Policy]] = {
 
 
 def save_policy(policy: Policy, path: str | Path) -> None:
-    """Write a policy as JSON; decimal digits are chosen so that every bit comes back."""
+    """Write a policy as JSON, with enough digits to restore every bit."""
     if type(policy).__name__ not in _CLASSES:
         raise PolicyError(f"{type(policy).__name__} is not one of {sorted(_CLASSES)}")
     fields = {name: _encode(value) for name, value in vars(policy).items()}

@@ -1,4 +1,4 @@
-"""Whole sets of settings under one name."""
+"""Named sets of settings."""
 
 import dataclasses
 
@@ -42,9 +42,7 @@ def paper_settings(
         average_gradient=True,
         entropy_in_returns=True,
     )
-    return SpinSettings(
-        forecast, search, train_fraction=train_fraction, test_candidates=test_candidates
-    )
+    return SpinSettings(forecast, search, train_fraction=train_fraction, test_candidates=test_candidates)
 
 
 def stationary_settings(
@@ -112,10 +110,10 @@ def multiscale_settings(
     train_fraction: float = 0.5,
     alpha: float = 0.05,
 ) -> SpinSettings:
-    """SPIN's loop with Tidegate's own test; a loop explores little by little, so support is not asked.
+    """SPIN's loop with Tidegate's own test; a loop explores little by little, so support is not checked.
 
-    A policy that keeps exploring is known better, and so is what to compare it with: with rewards of
-    about 1, entropy weights of 0.02 to 0.14 earned most and erred least (docs/experiments/beyond.md).
+    A policy that keeps exploring is better known, and so are its alternatives: with rewards of about 1,
+    entropy weights of 0.02 to 0.14 earned the most and erred the least (docs/experiments/beyond.md).
     """
     forecast = multiscale_forecast(ForecastSettings(lookahead, alpha=alpha, support_z=float("inf")))
     search = SearchSettings(

@@ -1,7 +1,7 @@
-"""A decision as a record: everything needed to defend it, and to reach it again. One way out for all records.
+"""A decision as a record: everything needed to defend and reproduce it. All records are written from here.
 
-`plain` turns any record into JSON values, once; what is not a finite number becomes null. `sealed` adds
-the hash of the content, so that a file can show that it was changed.
+`plain` turns any record into JSON values; a number that is not finite becomes null. `sealed` adds the
+hash of the content, so that a changed file can be recognised.
 """
 
 import dataclasses
@@ -12,8 +12,9 @@ import itertools
 import json
 import math
 import platform
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
@@ -24,6 +25,7 @@ from .comparison import Reason, Verdict
 from .errors import SettingsError
 from .forecast import Forecast
 
+T = TypeVar("T")
 FORMAT = 3
 SEAL = "record_hash"
 MAX_POINTS = 1_000
@@ -34,8 +36,8 @@ BINS = 20
 class Scale:
     """The advantage that one trend model forecasts from the last `span` of the log.
 
-    `standard_error` holds the `bias`; `needed` models must pass, `watched` ones must not contradict, and
-    `role` says it in words.
+    `standard_error` includes the `bias`; `needed` models must pass, `watched` ones must not contradict,
+    and `role` says which in words.
     """
 
     model: str
@@ -52,7 +54,7 @@ class Scale:
 
 @dataclasses.dataclass(frozen=True)
 class Advantage:
-    """What a test says of candidate − safe; `leading` is the trend model with the smallest error.
+    """What a test says about candidate − safe; `leading` is the trend model with the smallest error.
 
     `p_value` is of "the candidate is not better"; None for a test that has none.
     """
@@ -141,7 +143,7 @@ def plain(record: Any) -> Any:
 
 @plain.register
 def _(forecast: Forecast) -> Any:
-    """The numbers of a forecast, the past in a few bins, and points enough for a picture."""
+    """The numbers of a forecast, the past in a few bins, and enough points for a picture."""
     scalars = (
         "point", "lower", "upper", "standard_error", "alpha", "num_episodes", "effective_sample_size",
     )  # fmt: skip
@@ -159,6 +161,23 @@ def _(forecast: Forecast) -> Any:
     return plain(values)
 
 
+def restored(cls: type[T], values: Mapping[str, Any]) -> T:
+    """The inverse of `plain`: a record of this class from its plain values; other values are ignored."""
+    hints, fields = get_type_hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
+    return cls(**{one.name: _typed(hints[one.name], values[one.name]) for one in fields})
+
+
+def _typed(hint: Any, value: Any) -> Any:
+    if get_origin(hint) is tuple:
+        return tuple(_typed(get_args(hint)[0], one) for one in value)
+    for kind in (hint, *get_args(hint)):
+        if value is not None and isinstance(kind, enum.EnumType):
+            return kind[value]
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
+            return restored(kind, value)
+    return value
+
+
 def past_bins(forecast: Forecast, bins: int = BINS) -> list[dict[str, Any]]:
     """The mean estimated return of consecutive episodes, in bins of about equal size."""
     count = forecast.returns.size
@@ -170,7 +189,7 @@ def past_bins(forecast: Forecast, bins: int = BINS) -> list[dict[str, Any]]:
 
 
 def _bin(numbers: Floats, returns: Floats) -> dict[str, Any]:
-    # A sum of huge estimates may overflow: then the bin is undefined, which null says.
+    # A sum of huge estimates may overflow: then the bin is undefined, and written as null.
     with np.errstate(over="ignore", invalid="ignore"):
         error = returns.std(ddof=1) / np.sqrt(returns.size) if returns.size > 1 else None
         mean = returns.mean()
@@ -202,7 +221,7 @@ def describe_settings(settings: Any) -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What computed this."""
+    """The software that computed this."""
     from . import __version__
 
     return {
@@ -220,7 +239,7 @@ def sealed(kind: str, content: dict[str, Any], version: int = FORMAT) -> dict[st
 
 
 def record_hash(content: dict[str, Any]) -> str:
-    """SHA-256 of all but the seal; numbers by the digits that give every bit back."""
+    """SHA-256 of everything but the seal, with numbers written so that every bit counts."""
     rest = {name: value for name, value in content.items() if name != SEAL}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -233,7 +252,7 @@ def write_record(content: dict[str, Any], path: str | Path) -> None:
 
 
 def read_record(path: str | Path) -> dict[str, Any]:
-    """Read a record, whatever became of it since; the seal is judged by `verify`."""
+    """Read a record without checking its seal, which is for `verify`."""
     expected = "a decision record written by `tidegate gate` or `tidegate improve`"
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))

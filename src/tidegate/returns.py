@@ -31,7 +31,7 @@ def episode_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
 
 
 def stopped_ratios(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
-    """Π_{l≤min(t, end)} π/β, averaged over t with weights γᵗ: expectation 1, as the returns weigh it."""
+    """Π_{l≤min(t, end)} π/β, averaged over t with the returns' weights γᵗ; the expectation is 1."""
     running = jnp.exp(jnp.cumsum(log_ratios(policy, log), axis=1))
     weights = jnp.exp(_log_discounts(log, discount))
     return jnp.where(log.present, jnp.sum(running * weights, axis=1) / jnp.sum(weights), 0.0)
@@ -54,8 +54,8 @@ def dr_returns(
 ) -> Float[Array, " n"]:
     """Σ_t γᵗ [ρ_{0:t} (rₜ − q̂ₜ) + ρ_{0:t−1} v̂ₜ]: doubly robust (Dudík et al., 2011; Jiang and Li, 2016).
 
-    `values` predict the reward-to-go per action, or whatever the action (a = 1: a baseline, which any
-    policy can use). Unbiased for any values that were not fitted on the episode itself.
+    `values` predict the reward-to-go per action, or with one value for all actions (a = 1: a baseline,
+    which any policy can use). Unbiased for any values that were not fitted on the episode itself.
     """
     chosen, expected = _action_values(policy, log, jnp.asarray(values))
     until = jnp.cumsum(log_ratios(policy, log), axis=1)
@@ -91,9 +91,7 @@ def _action_values(
     return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1), jnp.sum(probs * values, axis=-1)
 
 
-def weighted_is_returns(
-    policy: Policy, log: EpisodeLog, discount: float = 1.0
-) -> Float[Array, " n"]:
+def weighted_is_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """IS returns times n/Σw, so that their mean is the self-normalised estimate (Precup et al., 2000).
 
     Biased by O(1/n), consistent. NaN if the policy could have produced none of the episodes.
@@ -102,9 +100,7 @@ def weighted_is_returns(
     return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
 
 
-def weighted_pdis_returns(
-    policy: Policy, log: EpisodeLog, discount: float = 1.0
-) -> Float[Array, " n"]:
+def weighted_pdis_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """PDIS returns whose ratios are normalised at each step over all episodes (Thomas, 2015).
 
     An episode that has ended keeps its last ratio. Biased by O(1/n), consistent.
@@ -121,13 +117,11 @@ def _shares(log_weights: Float[Array, "n s"], log: EpisodeLog) -> Float[Array, "
     return jnp.where(present, jnp.sum(present) * weights / jnp.sum(weights, axis=0), 0.0)
 
 
-def control_variate_returns(
-    policy: Policy, log: EpisodeLog, discount: float = 1.0
-) -> Float[Array, " n"]:
+def control_variate_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """PDIS returns minus c·(ρ − 1): E ρ = 1, so chance excesses of ρ are taken out of the returns.
 
-    c = cov(PDIS, ρ)/var(ρ) over all episodes alike, ρ as in `stopped_ratios`. Fitted on the episodes
-    it is used for, it leaves a bias of O(1/n); any fixed c would leave none.
+    c = cov(PDIS, ρ)/var(ρ) over all episodes, with ρ as in `stopped_ratios`. Because c is fitted on the
+    episodes it is used for, a bias of O(1/n) remains; a fixed c would leave none.
     """
     returns, ratios = pdis_returns(policy, log, discount), stopped_ratios(policy, log, discount)
     count = jnp.maximum(jnp.sum(log.present), 1)

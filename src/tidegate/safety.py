@@ -1,4 +1,4 @@
-"""The safety test: DEPLOY only by a positive comparison of finite numbers, else KEEP, with the reason."""
+"""The safety test: DEPLOY only if finite numbers compare in its favour, else KEEP; always with a reason."""
 
 import functools
 import math
@@ -148,7 +148,7 @@ def compare_once(
     level: float | None = None,
     seed: int = 0,
 ) -> tuple[Comparison, TimeAxis]:
-    """The comparison as one compiled program, and the time axis that it had."""
+    """The comparison as one compiled program, and its time axis."""
     axis = TimeAxis.over(held_out.span or held_out.log.span, settings.lookahead)
     terms = Terms(
         axis,
@@ -161,7 +161,7 @@ def compare_once(
         settings,
         candidate,
         safe,
-        HeldOutEpisodes(held_out.log),  # the axis has the span: as numbers it would compile anew
+        HeldOutEpisodes(held_out.log),  # the axis has the span: as numbers it would force recompilation
         terms,
         training=None if training is None else TrainingEpisodes(training.log),
     )
@@ -169,7 +169,7 @@ def compare_once(
 
 
 def require_level(level: float | None) -> None:
-    """A level that differs from α must be a probability, too."""
+    """A level other than α must be a probability, too."""
     if level is not None and not 0 <= level < 1:
         raise SettingsError(f"level is {level}", expected="a probability from 0 to below 1")
 
@@ -180,7 +180,7 @@ def with_training(
     held_out: HeldOutEpisodes,
     seed: int,
 ) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
-    """Both parts of the log, none of them without room for an episode."""
+    """Both parts of the log, each with room for at least one episode."""
     if training is None and settings.needs_training:
         span = held_out.span or held_out.log.span
         training, held_out = split_log(held_out.log, train_fraction=CALIBRATION_SHARE, seed=seed)

@@ -55,12 +55,12 @@ class Objective(enum.Enum):
 
 
 class SearchSettings(eqx.Module):
-    """How the candidate is searched. `alpha` is the tail of the bound that is maximised.
+    """How to search for the candidate. `alpha` is the tail of the bound that is maximised.
 
     `entropy_in_returns` gives each step the reward −λ log π(a|s), not differentiated, as the authors'
     scripts do; otherwise λ times the mean entropy is added to the objective, as the paper prints it.
     `average_gradient` divides the gradient by the number of training episodes, which matters only
-    against Adam's ε.
+    relative to Adam's ε.
     """
 
     steps: int | Array = 100
@@ -84,7 +84,7 @@ class SearchSettings(eqx.Module):
 
 
 class SearchState(eqx.Module):
-    """The policy under search and Adam's moments, which outlive a window."""
+    """The policy under search and Adam's moments, which are kept from window to window."""
 
     policy: ParametricPolicy
     moments: optax.OptState
@@ -116,9 +116,7 @@ def search_objective(
     rewarded = log
     if settings.entropy_in_returns:
         surprise = -jax.lax.stop_gradient(policy.logged_log_probs(log))
-        rewarded = eqx.tree_at(
-            lambda one: one.rewards, log, log.rewards + settings.entropy_weight * surprise
-        )
+        rewarded = eqx.tree_at(lambda one: one.rewards, log, log.rewards + settings.entropy_weight * surprise)
     returns = estimated_returns(forecasting, policy, rewarded, values)
     fit = fit_trend(design, returns if rival is None else returns - rival)
     bound = straight_through_bound(fit, multipliers, settings.objective, settings.alpha)
@@ -155,14 +153,12 @@ def objective_of(
     values: Float[Array, "n t a"] | None = None,
     rival: Float[Array, " n"] | None = None,
 ) -> Callable[[Any], Float[Array, ""]]:
-    """`search_objective` as a function of the policy, with all that it shares between steps made once."""
+    """`search_objective` as a function of the policy; whatever the steps share is computed once."""
     linear = settings.objective is not Objective.PERCENTILE_T
     if linear and is_tabular(policy, log, forecasting):
         return tabular_objective(settings, policy, log, design, multipliers, values, rival)
     signs = held(multipliers, log.capacity)
-    return lambda policy: search_objective(
-        policy, settings, forecasting, log, design, signs, values, rival
-    )
+    return lambda policy: search_objective(policy, settings, forecasting, log, design, signs, values, rival)
 
 
 def tabular_objective(
@@ -220,9 +216,7 @@ def continue_search(
     rival = [estimated_returns(forecasting, one, log, model(one)) for one in others]
     values = model(state.policy)
     design = _search_design(forecasting, state.policy, log, values, axis)
-    objective = objective_of(
-        settings, forecasting, state.policy, log, design, multipliers, values, *rival
-    )
+    objective = objective_of(settings, forecasting, state.policy, log, design, multipliers, values, *rival)
 
     def ascend(_: Array, current: SearchState) -> SearchState:
         gradient = jax.grad(objective)(current.policy)
@@ -236,9 +230,7 @@ def continue_search(
             lambda p, u: p + (settings.learning_rate * u).astype(p.dtype), current.policy, updates
         )
         stepped = SearchState(policy, moments)
-        return map_leaves(
-            lambda new, old: jnp.where(_all_finite(policy), new, old), stepped, current
-        )
+        return map_leaves(lambda new, old: jnp.where(_all_finite(policy), new, old), stepped, current)
 
     found: SearchState = jax.lax.fori_loop(0, settings.steps, ascend, state)
     return found
@@ -261,7 +253,7 @@ def _search_design(
 def natural_gradient(
     policy: ParametricPolicy, gradient: ParametricPolicy, log: EpisodeLog, damping: float
 ) -> ParametricPolicy:
-    """(F + damping · I)⁻¹ gradient, F the Fisher information averaged over the logged states.
+    """(F + damping · I)⁻¹ gradient, with F the Fisher information averaged over the logged states.
 
     F is a full matrix over all parameters: meant for policies with at most a few thousand.
     """
@@ -272,7 +264,7 @@ def natural_gradient(
         return policy_at.outputs(state)
 
     def factors(state: Array | None) -> tuple[Float[Array, "o p"], Float[Array, "o p"]]:
-        """J and FJ, F the information about the outputs: the parameters' own is JᵀFJ."""
+        """J and FJ, with F the information about the outputs; that about the parameters is JᵀFJ."""
         jacobian = jax.jacrev(outputs)(parameters, state)
         return jacobian, policy.output_fisher(outputs(parameters, state)) @ jacobian
 

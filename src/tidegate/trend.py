@@ -1,6 +1,6 @@
 """Least squares of returns on the time basis, and the forecast it implies.
 
-Everything that depends on the times alone is made once (`trend_design`); a policy then only brings
+Everything that depends on the times alone is computed once (`trend_design`); a policy then only adds
 its returns (`fit_trend`). The design is held in orthonormal coordinates Q (Φ = QR), where
     point forecast  aᵀY            with a = Q u, u = R⁻ᵀ · mean φ(τ)
     residuals       ξ = Y − QQᵀY
@@ -99,7 +99,5 @@ def _orthonormalise(
 ) -> tuple[Float[Array, "d n"], Float[Array, "d d"]]:
     """Qᵀ and R with features = (QR)ᵀ; NaN where the features are linearly dependent."""
     factor = jnp.linalg.cholesky(features @ features.T + unused).T
-    inverse = jax.scipy.linalg.solve_triangular(
-        factor, jnp.eye(factor.shape[0], dtype=factor.dtype)
-    )
+    inverse = jax.scipy.linalg.solve_triangular(factor, jnp.eye(factor.shape[0], dtype=factor.dtype))
     return inverse.T @ features, factor

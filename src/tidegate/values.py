@@ -1,4 +1,4 @@
-"""What a step is worth under the policy that logged it: predictions that steady `dr_returns`.
+"""What a step is worth under the policy that logged it: predictions that take noise out of `dr_returns`.
 
 A prediction takes noise out of an estimate and adds no bias, however wrong it is, as long as it was
 not fitted on the very episode it is used for: fit on the training half, use on the held-out half, or
@@ -34,10 +34,8 @@ class ValueModel(eqx.Module):
         One value per action of the log, or a single one whatever the action (a = 1).
         """
 
-    def cross_fit(
-        self, training: EpisodeLog, discount: float, *, per_action: bool
-    ) -> Float[Array, "n t a"]:
-        """Each episode is predicted from the other fold: every second one, in the order of time."""
+    def cross_fit(self, training: EpisodeLog, discount: float, *, per_action: bool) -> Float[Array, "n t a"]:
+        """Each episode is predicted from the other fold; the folds alternate in time."""
         half = -(-training.capacity // 2)
         padded = grow(training, 2 * half)
         order = _time_order(padded)
@@ -57,11 +55,11 @@ class ValueModel(eqx.Module):
 class RecentMeans(ValueModel):
     """Means of the reward-to-go by action and step, over the episodes close in time.
 
-    An episode weighs 2^(−|time difference| / half-life). The half-life is the one of span, span/2, …
-    (`ladder` of them) whose past-only means best predicted the training episodes one by one.
-    `shrinkage` counts as that many episodes at the mean over all actions, so that an action seldom
-    seen is worth what the others are. Before the first and after the last training episode the mean
-    at that end is held; without any data it is 0.
+    An episode has weight 2^(−|time difference| / half-life). The half-life is the one of span, span/2, …
+    (`ladder` of them) whose past-only means best predicted each training episode in turn. `shrinkage`
+    counts as that many episodes at the mean over all actions, so that a rarely seen action is assumed to be
+    worth about as much as the others. Before the first and after the last training episode the mean at
+    that end is used; without any data it is 0.
     """
 
     ladder: int = eqx.field(static=True, default=7)
@@ -104,9 +102,7 @@ class RecentMeans(ValueModel):
         means = self._means(_two_sided(times, sums, at, half_lives[jnp.argmin(errors)]))
         return jnp.moveaxis(means, -1, 0)
 
-    def _surprise(
-        self, times: Any, targets: Any, cells: Any, sums: Any, half_life: Any
-    ) -> Float[Array, ""]:
+    def _surprise(self, times: Any, targets: Any, cells: Any, sums: Any, half_life: Any) -> Float[Array, ""]:
         """Squared error of predicting each episode from those before it."""
         growth = _growth(times, times, half_life)
         past = _earlier(remembered(sums * growth, 1.0)) / growth
@@ -120,9 +116,7 @@ class RecentMeans(ValueModel):
 
 
 @full_products
-def remembered(
-    values: Float[Array, "*m n"], memory: Any, *, reverse: bool = False
-) -> Float[Array, "*m n"]:
+def remembered(values: Float[Array, "*m n"], memory: Any, *, reverse: bool = False) -> Float[Array, "*m n"]:
     """yᵢ = xᵢ + memory · yᵢ₋₁ along the last axis; reversed, yᵢ = xᵢ + memory · yᵢ₊₁.
 
     Chunk by chunk as a product with the powers of the memory, then the same for the chunks' ends: no
@@ -165,10 +159,8 @@ def _two_sided(
     return earlier / asked + later * asked
 
 
-def _growth(
-    at: Float[Array, " n"], times: Float[Array, " m"], half_life: Any
-) -> Float[Array, " n"]:
-    """2^((x − middle of the log) / half-life): with it, a decaying sum is an ordinary one.
+def _growth(at: Float[Array, " n"], times: Float[Array, " m"], half_life: Any) -> Float[Array, " n"]:
+    """2^((x − middle of the log) / half-life): scaled by it, a decaying sum is an ordinary one.
 
     It stays within 2^±32, since no half-life is shorter than a 64th of the log.
     """
@@ -211,11 +203,11 @@ def _cells(training: EpisodeLog, num_actions: int | None, per_action: bool) -> B
 
 
 class LinearValues(ValueModel):
-    """Ridge regression on [1, step, state features] per action, plus `RecentMeans` of what it leaves.
+    """Ridge regression on [1, step, state features] per action, plus `RecentMeans` of its residuals.
 
-    Features are standardised; `ridge` is relative to the number of steps. Integer states are taken
-    one by one where `num_states` says how many there are, else as a number. A log without states
-    leaves the regression nothing to see, and the recent means are all there is.
+    Features are standardised; `ridge` is relative to the number of steps. Integer states are one-hot
+    encoded if `num_states` says how many there are, and used as numbers otherwise. For a log without
+    states only the recent means are used.
     """
 
     num_states: int | None = eqx.field(static=True, default=None)
@@ -253,7 +245,7 @@ class LinearValues(ValueModel):
 
         centre = mean(raw)
         scale = jnp.sqrt(mean((raw - centre) ** 2))
-        # A feature that never varied, up to rounding, has nothing to say.
+        # A feature that never varied, up to rounding, carries no information.
         varied = scale > np.sqrt(np.finfo(scale.dtype).eps) * jnp.abs(centre)
         unit = jnp.where(varied, 1 / jnp.where(varied, scale, 1.0), 0.0)
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 
-def differences(
-    stored: Any, given: Any, tolerance: float | None = None, where: str = ""
-) -> Iterator[str]:
+def differences(stored: Any, given: Any, tolerance: float | None = None, where: str = "") -> Iterator[str]:
     """Every place in which the two differ; with a tolerance, numbers may differ by that share."""
     if isinstance(stored, dict) and isinstance(given, dict):
         for name in dict.fromkeys([*stored, *given]):

@@ -1,1 +1,1 @@
-"""What a log and its trend must be like for a verdict to mean something."""
+"""Is the log fit for a verdict, and does its trend fit? Also backtests, and plans for more episodes."""

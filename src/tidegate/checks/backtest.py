@@ -1,9 +1,9 @@
-"""Had the gate been used in the past of this log: did its intervals hold, were its deployments right?
+"""The gate at past dates of a log: would its intervals have held, would its deployments have been right?
 
-What came next is known only through noisy estimates of it: the mean of the returns that are estimated for
-the following test episodes. So it is compared with a prediction interval, which adds the sampling error
-of that mean to the interval of the forecast. If the candidate was found with the help of the tested
-episodes, the backtest flatters it.
+What came next is known only as a noisy estimate: the mean of the estimated returns of the following test
+episodes. So it is compared with a prediction interval, which adds the sampling error of that mean to the
+interval of the forecast. If the candidate was found with the help of the tested episodes, the backtest
+flatters it.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from ..safety import compare_policies, with_training
 from ..trend import TrendFit
 from .goodness import in_time_order
 
-RECENT = 50  # residuals that say how noisy the following episodes are, at least
+RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,14 +61,12 @@ class Rate:
         if not self.total:
             return "0 of 0"
         low, high = self.interval
-        return (
-            f"{self.count} of {self.total} ({self.count / self.total:.0%}, {low:.0%} to {high:.0%})"
-        )
+        return f"{self.count} of {self.total} ({self.count / self.total:.0%}, {low:.0%} to {high:.0%})"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class PolicyBacktest:
-    """One policy at every date: its forecast and interval, and what then came, as estimated.
+    """One policy at every date: its forecast and interval, and the estimate of what came next.
 
     `lower` and `upper` bound the expected return; `predicted_lower` and `predicted_upper` bound its
     noisy estimate `realised`, whose standard error is `noise`.
@@ -106,7 +104,7 @@ class PolicyBacktest:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Backtest:
-    """The gate at each date, had it been used, beside what came in the `lookahead` episodes after it.
+    """What the gate would have said at each date, and what came in the `lookahead` episodes after it.
 
     `difference` is the estimated advantage of the candidate over the safe policy in those episodes and
     `difference_noise` its standard error.
@@ -134,7 +132,7 @@ class Backtest:
 
     @property
     def interval_coverage(self) -> dict[str, Rate]:
-        """How often each policy's forecast interval did."""
+        """How often each policy's forecast interval held it."""
         policies = {"candidate": self.candidate, "safe": self.safe}
         return {name: one.interval_coverage for name, one in policies.items()}
 
@@ -163,7 +161,7 @@ class Backtest:
 
     @property
     def clearly_wrong_deployments(self) -> Rate:
-        """Those where it was negative beyond its noise (one-sided, 2.5 %)."""
+        """Deployments after which it was negative beyond its noise (one-sided, 2.5 %)."""
         return self._wrong(self.difference + 1.96 * self.difference_noise < 0)
 
     def _wrong(self, wrong: Flags) -> Rate:
@@ -210,10 +208,9 @@ def backtest(
 ) -> Backtest:
     """Use the gate at up to `dates` past dates, the last one `lookahead` before the end of the log.
 
-    Dates are `every` apart, by default the lookahead, so that no episode is used twice as what came
-    next. Without a safe policy, the candidate is compared with the behaviour that collected the log.
-    `training` are the episodes that a gate on this log trains on; without them, it is split as the gate
-    would split it.
+    Dates are `every` apart, by default the lookahead, so that forecast windows do not overlap. Without a
+    safe policy, the candidate is compared with the behaviour that collected the log. `training` are the
+    episodes that a gate on this log trains on; without them, the log is split as the gate would split it.
     """
     if settings.exact:
         raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
@@ -228,7 +225,7 @@ def backtest(
 
 
 def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeLog, Flags | None]:
-    """Both parts in the order of time, and which episodes are for training."""
+    """Both parts in time order, and which episodes are for training."""
     if training is None:
         return in_time_order(held_out), None
     both = map_leaves(lambda a, b: np.concatenate([a, b]), training, held_out)
@@ -260,7 +257,7 @@ def _at_dates(
     times: Float[Array, " m"],
     multipliers: Multipliers,
 ) -> _AtDate:
-    """One compiled program for all dates: what is not yet known is masked out."""
+    """One compiled program for all dates: later episodes are masked out."""
     numbers = jnp.asarray(log.episode_numbers)
     tested = jnp.ones(numbers.shape, bool) if trains is None else ~jnp.asarray(trains)
 
@@ -275,7 +272,7 @@ def _at_dates(
         axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
         terms = Terms(axis, multipliers, settings.alpha)
         outcome = compare_policies(settings, *policies, held_out, terms, training=training)
-        # What came next is estimated as the gate estimates, by models that know nothing of it.
+        # What came next is estimated as in the gate, by models that have not seen it.
         seen = None if training is None else training.log
         returns = jnp.stack(held_out_returns(settings, seen, log, *policies))
         return _at_date(outcome, axis, jnp.where(tested, numbers, jnp.nan), returns)
@@ -290,7 +287,7 @@ def _at_date(
     numbers: Float[Array, " n"],
     returns: Float[Array, "2 n"],
 ) -> _AtDate:
-    """A comparison beside the mean returns of the test episodes that followed; other numbers are NaN."""
+    """A comparison, and the mean returns of the test episodes after it; other episode numbers are NaN."""
     fits = (outcome.candidate, outcome.safe)
     intervals = (outcome.candidate_interval, outcome.safe_interval)
     after = (numbers > axis.last) & (numbers <= axis.end)
@@ -313,7 +310,7 @@ def _at_date(
 
 
 def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
-    """The mean square of the last residuals before the date: the noise level is taken to persist."""
+    """The mean square of the last residuals before the date: the noise level is assumed to persist."""
     past = fit.design.present
     last = past & (jnp.cumsum(past[::-1])[::-1] <= window)
     return jnp.sum(jnp.where(last, fit.residuals**2, 0.0)) / jnp.maximum(jnp.sum(last), 1)
@@ -334,11 +331,9 @@ def _describe(settings: ForecastSettings, times: Floats, rows: _AtDate) -> Backt
 
 
 def _policy_record(settings: ForecastSettings, rows: _AtDate, which: int) -> PolicyBacktest:
-    """Both errors combined side by side (Zou and Donner, 2008), as the interval is not symmetric."""
+    """Both errors are combined on each side separately (Zou and Donner, 2008): intervals are asymmetric."""
     names = ("forecast", "lower", "upper", "realised", "noise")
-    forecast, lower, upper, realised, noise = (
-        np.asarray(getattr(rows, name))[:, which] for name in names
-    )
+    forecast, lower, upper, realised, noise = (np.asarray(getattr(rows, name))[:, which] for name in names)
     reach = stats.norm.isf(settings.alpha / 2) * noise
     return PolicyBacktest(
         forecast=forecast,

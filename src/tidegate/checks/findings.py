@@ -38,7 +38,7 @@ def found(
     level: Level = Level.OK,
     p_value: float | None = None,
 ) -> Finding:
-    """A finding from numbers; what is not finite counts as undetermined, never as fine."""
+    """A finding from numbers; a value that is not finite counts as undetermined, never as OK."""
     if not math.isfinite(value) or (p_value is not None and not math.isfinite(p_value)):
         return undetermined(name, "it is not a finite number")
     return Finding(name, value, p_value, level, sentence)

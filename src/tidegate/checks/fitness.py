@@ -1,8 +1,8 @@
 """Is the log fit for this policy? Overlap, effective sample size, support, time, drift, goodness of fit.
 
-Ratios of several steps: the test that their mean is 1 takes the stopped ratios, as the gate does; the
-effective sample size takes whole episodes, as `Forecast` does; the largest ratio is the largest factor
-that any reward may be multiplied with.
+For episodes of several steps, the test that the mean ratio is 1 uses the stopped ratios, as the gate does;
+the effective sample size uses whole episodes, as `Forecast` does; the largest ratio is the largest factor
+that any reward may be multiplied by.
 """
 
 import dataclasses
@@ -85,8 +85,8 @@ def check_log(
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
-    With `training` episodes, the log is what a gate tests, and the trend is that of the returns that it
-    looks at. `span` is the first and the last episode number of the whole log, if this is a part of it.
+    With `training` episodes, the log is what a gate tests, and the trend is that of the returns it tests.
+    `span` is the first and the last episode number of the whole log, if this is a part of it.
     """
     log = in_time_order(log)
     axis = TimeAxis.over(span or log.span, settings.lookahead)
@@ -126,9 +126,7 @@ def _lengths(log: EpisodeLog) -> Finding:
     lengths = np.asarray(log.mask).sum(axis=1)
     low, middle, high = lengths.min(), np.median(lengths), lengths.max()
     sentence = f"Episodes have {low} to {high} steps, {middle:g} in the middle."
-    return found(
-        "episode_lengths", float(high), "Each episode is one step." if high == 1 else sentence
-    )
+    return found("episode_lengths", float(high), "Each episode is one step." if high == 1 else sentence)
 
 
 def _gaps(log: EpisodeLog) -> Finding:
@@ -139,9 +137,7 @@ def _gaps(log: EpisodeLog) -> Finding:
     at = int(steps.argmax())
     share = steps[at] / (times[-1] - times[0])
     if share <= 0.1 or steps[at] <= 10 * np.median(steps):
-        return found(
-            "time_gaps", float(share), f"No large gap: at most {steps[at]:g} between episodes."
-        )
+        return found("time_gaps", float(share), f"No large gap: at most {steps[at]:g} between episodes.")
     sentence = (
         f"Nothing was logged from {times[at]:.10g} to {times[at + 1]:.10g}, {share:.0%} of the time: "
         "the trend is interpolated there."
@@ -153,7 +149,7 @@ def _gaps(log: EpisodeLog) -> Finding:
 def _overlap_findings(
     policy: Policy, log: EpisodeLog, discount: float, lead: FittedTrend
 ) -> tuple[Finding, ...]:
-    """About the whole log, and about what the forecast weighs of it: the episodes of its trend."""
+    """About the whole log, and about the episodes that the forecast's trend is fitted to."""
     whole, stopped, largest = (np.asarray(one) for one in _ratios(policy, log, discount))
     if whole.size == 0 or not np.isfinite(whole.sum() + stopped.sum() + largest):
         why = "an importance ratio is not a finite number" if whole.size else "there is no episode"
@@ -208,8 +204,8 @@ def mean_ratio_finding(ratios: Floats) -> Finding:
 def mean_is_one(ratios: Floats) -> float:
     """p-value of the t-test that the mean is 1, with its skewness removed (Hall, 1992).
 
-    Ratios that are all w > 1 leave a chance of at least 1 − 1/w per episode for another one, so their
-    p-value is at most w⁻ⁿ; ratios below 1 are treated alike.
+    If all ratios equal some w > 1, each episode had a chance of at least 1 − 1/w of a different one, so
+    their p-value is at most w⁻ⁿ; equal ratios below 1 are treated alike.
     """
     n, mean, spread = ratios.size, ratios.mean(), ratios.std()
     if not spread > 1e-9 * abs(mean):
@@ -247,13 +243,11 @@ def _worth_level(worth: float) -> Level:
 def _advice(worth: float) -> str:
     if worth >= MANY_EPISODES:
         return ""
-    return (
-        " That is little: collect more, or take a policy nearer to the one that collected the log."
-    )
+    return " That is little: collect more, or take a policy nearer to the one that collected the log."
 
 
 def _drift(fitted: FittedTrend, seed: int) -> Finding:
-    """Is a constant rejected against the basis; against slow waves where the basis is a constant?"""
+    """Is a constant rejected in favour of the basis, or of slow waves if the basis is a constant?"""
     if fitted.doubt:
         return undetermined("drift", fitted.doubt)
     constant = fitted.shape.size == 1

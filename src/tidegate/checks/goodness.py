@@ -1,7 +1,7 @@
 """Does the trend fit? The paper asks for such tests of its smoothness assumption before use.
 
 Each finding is a p-value or a number, with what it means. They test what the intervals rest on: a
-trend in the span of the basis, independent noise, no jumps, no forecast that hangs on few episodes.
+trend in the span of the basis, independent noise, no jumps, no forecast that depends on a few episodes.
 """
 
 import dataclasses
@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arrays import Floats, Integers, in_double
+from ..arrays import Floats, Integers
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..comparison import MIN_EPISODES, ComparisonTest
 from ..episodes import EpisodeLog, grow
 from ..forecast import ForecastSettings, held_out_returns, series_of, training_returns
 from ..models import Series
-from ..policies import BehaviorPolicy, Policy
+from ..policies import Policy
 from ..trend import TrendFit, fit_trend, trend_design
 from .findings import Finding, Level, found, level_of, undetermined
 from .trend_tests import autocorrelation_test, jump_test, score_test
@@ -38,9 +38,9 @@ LEVERAGE_NOTE, LEVERAGE_WARNING = 0.1, 0.25
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FittedTrend:
-    """A trend through the episodes `rows` of a log, in time order; `shape` is its basis, or its likes.
+    """A trend through the episodes `rows` of a log, in time order; `shape` is its basis, or a similar one.
 
-    `doubt` says why nothing can be said of it; it is empty if something can.
+    `doubt` says why the trend cannot be tested; it is empty if it can.
     """
 
     rows: Integers
@@ -69,7 +69,7 @@ def decisive_series(
     log: EpisodeLog,
     training: EpisodeLog | None,
 ) -> tuple[Series, Series]:
-    """The returns that a test of these episodes looks at, and those that its models were tried on."""
+    """The returns that a test of these episodes uses, and those that its models were tried on."""
     room = log if log.capacity else grow(log, 1)
     seen = None if training is None or not training.capacity else training
     return _series(settings, policy, room, seen)
@@ -92,9 +92,7 @@ def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> Fit
     return _fitted(_whole(shape, series, axis), series, axis, shape)
 
 
-def fit_lead(
-    settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis
-) -> FittedTrend:
+def fit_lead(settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis) -> FittedTrend:
     """The trend that forecasts, through the episodes of its span."""
     span, fit = _lead(settings.test, series, past, axis)
     return _fitted(fit, series, axis.recent(span), settings.test.lead_shape)
@@ -113,7 +111,7 @@ def _lead(
 
 
 def _fitted(fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis) -> FittedTrend:
-    """Without the episodes that the trend does not go through."""
+    """A fit without the episodes that the trend does not use."""
     rows = np.flatnonzero(np.asarray(fit.design.present))
     design = dataclasses.replace(
         fit.design,
@@ -146,29 +144,8 @@ def _doubt(fit: TrendFit) -> str:
     return ""
 
 
-@in_double
-def goodness_of_fit(
-    log: EpisodeLog,
-    settings: ForecastSettings,
-    policy: Policy | None = None,
-    *,
-    training: EpisodeLog | None = None,
-    span: tuple[float, float] | None = None,
-    seed: int = 0,
-) -> tuple[Finding, ...]:
-    """Test the trend model for a policy (by default: for what was observed) on this log.
-
-    With `training` episodes, the returns are those that a test of this log would look at. `span` is the
-    first and the last episode number of the whole log, if this is a part of it.
-    """
-    log = in_time_order(log)
-    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
-    axis = TimeAxis.over(span or log.span, settings.lookahead)
-    return trend_findings(fit_lead(settings, series, past, axis), seed)
-
-
 def trend_findings(fitted: FittedTrend, seed: int) -> tuple[Finding, ...]:
-    """The findings about a trend that is fitted already."""
+    """The findings about a fitted trend."""
     if fitted.doubt:
         return tuple(undetermined(name, fitted.doubt) for name in TESTS)
     multipliers = Rademacher(jax.random.key(seed), DRAWS)
@@ -209,7 +186,7 @@ def richer_columns(basis: Basis, times: Any, axis: TimeAxis) -> Float[Array, "m 
     waves = CosineBasis(EXTRA_COLUMNS).design_matrix(times, axis).T[1:]
     if isinstance(basis, FourierBasis):
         harmonics = FourierBasis(basis.order + 1, basis.period).design_matrix(times, axis).T
-        return jnp.concatenate([waves, harmonics])  # those that the basis has count for nothing
+        return jnp.concatenate([waves, harmonics])  # those that the basis already has add nothing
     return waves
 
 
@@ -219,9 +196,7 @@ def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Find
     test = autocorrelation_test(fit.design, fit.residuals, lags, multipliers)
     first, first_p = float(test.first), float(test.first_p_value)
     p, level = float(test.ljung_box.p_value), level_of(float(test.ljung_box.p_value))
-    neighbours = (
-        f"After the trend, neighbouring estimates correlate by {first:+.3f} (p = {first_p:.2g})."
-    )
+    neighbours = f"After the trend, neighbouring estimates correlate by {first:+.3f} (p = {first_p:.2g})."
     if level_of(first_p):
         effect = "narrow" if first > 0 else "wide"
         neighbours += f" The intervals are too {effect}: they take episodes to be independent."
@@ -255,7 +230,7 @@ def _jump(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
 
 
 def _leverage(fitted: FittedTrend) -> Finding:
-    """max aᵢ²/Σa²: must vanish for the forecast to be nearly normal (Huber, 1973)."""
+    """max aᵢ²/Σa²: must be small for the forecast to be nearly normal (Huber, 1973)."""
     squares = fitted.weights**2
     share, worth = squares.max() / squares.sum(), np.sqrt(squares).sum() ** 2 / squares.sum()
     sentence = (
@@ -272,9 +247,7 @@ def _influence(fitted: FittedTrend) -> Finding:
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)
     episode = float(fitted.times[row])
-    sentence = (
-        f"Episode {episode:g} brings {share:.1%} of the forecast's variance, the most of all."
-    )
+    sentence = f"Episode {episode:g} brings {share:.1%} of the forecast's variance, the most of all."
     if level:
         sentence += " The interval depends on it: check its reward and ratio, or collect more."
     return found("horizon_influence", float(share), sentence, level=level)

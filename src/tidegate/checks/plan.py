@@ -1,9 +1,9 @@
 """About how many more episodes until this candidate could pass, and which actions lack data.
 
 The gate opens when the estimated advantage exceeds the half-widths. These shrink with √Σa², where a are
-the forecast weights of a longer log; estimated advantage, noise level and action mix are taken to
+the forecast weights of a longer log; estimated advantage, noise level and action mix are assumed to
 persist. Where a short time scale forecasts best, a longer log does not help, but more episodes in the same
-time may. A rough answer to "is it worth waiting?", never evidence.
+time may. This is a rough answer to "is it worth waiting?", not evidence.
 """
 
 import dataclasses
@@ -29,7 +29,7 @@ from .support import ActionSupport, action_support
 
 Episodes = int | None
 
-GROWTH = np.geomspace(1.0, 1000.0, 121)  # how much longer a log is looked at
+GROWTH = np.geomspace(1.0, 1000.0, 121)  # lengths of the log to try, as multiples of its present length
 GRID = 2048  # times that stand for those of a longer log
 LIKELY_Z = 0.84  # 80 % of a normal distribution
 LONGEST_TRIED = 0.5  # of the log: the whole has no past to be tried on
@@ -39,10 +39,10 @@ OVERUSE = 2.0
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ActionNeed:
-    """Where data is short, per action.
+    """Which actions lack data.
 
-    `variance_shares` says which actions' episodes bring the variance of the candidate's forecast; for
-    episodes of several steps, which steps bring the variance of the importance ratios.
+    `variance_shares` says which actions' episodes cause the variance of the candidate's forecast; for
+    episodes of several steps, which actions' steps cause the variance of the importance ratios.
     """
 
     support: ActionSupport
@@ -50,7 +50,7 @@ class ActionNeed:
 
     @property
     def lacking(self) -> Integers:
-        """Actions unseen or rare, or much of the variance and taken far more often than in the log."""
+        """Actions that are unseen, rare, or cause much variance and are far more frequent than in the log."""
         counts, shares = self.support.counts, self.support.policy_shares
         logged = counts / max(1, counts.sum())
         overused = (0.0 if shares is None else shares) > OVERUSE * logged
@@ -105,7 +105,7 @@ def plan(
     """How many more episodes under the present policy until the candidate could pass the gate?
 
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
-    `training` are those, if there are any; else a share of the log is for training, as in the gate.
+    `training` are the search's episodes, if any; else a share of the log is for training, as in the gate.
     """
     given = None if training is None else TrainingEpisodes(training, span)
     seen, tested = with_training(settings, given, HeldOutEpisodes(log, span), seed)
@@ -157,7 +157,7 @@ def _plan(
 
 
 def _leads_whole(trials: Trials) -> bool:
-    """Whether as much of the log forecasts best as can be tried, so that a longer one forecasts better."""
+    """Whether the longest span that can be tried forecasts best, so that a longer log would help."""
     return float(trials.spans[trials.best]) >= LONGEST_TRIED * float(trials.spans[0])
 
 
@@ -166,12 +166,12 @@ def _more_traffic(trials: Trials, advantage: float, widths: float) -> float | No
     if _leads_whole(trials) or not 0 < advantage <= widths:
         return None
     bias, error = (float(one[trials.best]) for one in (trials.biases, trials.errors))
-    allowed = (advantage * error / widths) ** 2 - bias**2  # what noise may be left
+    allowed = (advantage * error / widths) ** 2 - bias**2  # the variance that may be left to noise
     return (error**2 - bias**2) / allowed if allowed > 0 else None
 
 
 def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: float | None) -> str:
-    """What would help where time scales matter; empty where the length of the log does."""
+    """What would help if shorter time scales decide; empty if the length of the log does."""
     if reason is Reason.SCALES_DISAGREE:
         return (
             "Longer time scales show an advantage, and a shorter one points the other way: wait for more "
@@ -180,14 +180,10 @@ def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: f
     if reason is not Reason.NOT_BETTER or _leads_whole(trials) or not advantage > 0:
         return ""
     span, whole = (float(trials.spans[i]) for i in (int(trials.best), 0))
-    start = (
-        f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
-    )
+    start = f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
     if traffic is None:
         return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
-    return (
-        start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
-    )
+    return start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
 
 
 @eqx.filter_jit
@@ -210,7 +206,7 @@ def _squared_weights(
 
 
 def _with_bias(trials: Trials, shrinkage: Floats) -> Floats:
-    """The same where a part of the error is bias, which a longer log is not taken to lessen."""
+    """The same if part of the error is bias, which a longer log is assumed not to reduce."""
     share = float((trials.biases[trials.best] / trials.errors[trials.best]) ** 2)
     return np.asarray(np.sqrt(share + (1 - share) * shrinkage**2), np.float64)
 

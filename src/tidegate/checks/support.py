@@ -1,4 +1,4 @@
-"""Does the log show what the policy does? Counts of the actions beside the policy's shares of them."""
+"""Does the log show what the policy does? Counts of the actions, and the policy's shares of them."""
 
 import dataclasses
 
@@ -27,8 +27,8 @@ LISTED = 5
 class ActionSupport:
     """How often the log takes each action, and how often the policy would in the logged states.
 
-    A recorded policy's shares are estimated by importance sampling; what the log never shows is not
-    seen in them.
+    A recorded policy's shares are estimated by importance sampling, which misses actions that the log
+    never shows.
     """
 
     counts: npt.NDArray[np.int64]
@@ -41,13 +41,13 @@ class ActionSupport:
 
     @property
     def rare(self) -> npt.NDArray[np.intp]:
-        """Actions that the policy takes at least once in a hundred and the log hardly ever shows."""
+        """Actions that the policy takes at least one time in a hundred and the log hardly ever shows."""
         few = (self.counts > 0) & (self.counts < FEW_USES)
         return np.flatnonzero(few & (self._shares >= RARE_SHARE))
 
     @property
     def unseen_share(self) -> float:
-        """How much of the policy's actions the log never shows."""
+        """How often the policy takes actions that the log never shows."""
         return float(self._shares[self.unseen].sum())
 
     @property
@@ -76,9 +76,7 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
 
 def _chosen_shares(policy: DiscretePolicy, log: EpisodeLog) -> Floats:
     """The policy's action probabilities, averaged over the logged states."""
-    policy.logged_log_probs(
-        log.take(slice(0, 1))
-    )  # raises an error if the policy does not fit the log
+    policy.logged_log_probs(log.take(slice(0, 1)))  # raises an error if the policy does not fit the log
     first = jax.eval_shape(lambda: policy.outputs(log.states))
     if first.ndim == 1:
         return np.exp(np.asarray(policy.log_probs(), np.float64))
@@ -95,7 +93,7 @@ def _summed_probs(policy: DiscretePolicy, log: EpisodeLog) -> Float[Array, " a"]
 
 
 def support_finding(policy: Policy, actions: ActionSupport) -> Finding:
-    """How much of what the policy does is nowhere in the log, and what is there but rare?"""
+    """How often does the policy take actions that the log never shows, and which does it show too rarely?"""
     name = "action_support"
     if actions.policy_shares is None or not np.all(np.isfinite(actions.policy_shares)):
         return undetermined(name, "a probability of the policy is not a finite number")

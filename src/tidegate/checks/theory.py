@@ -6,7 +6,7 @@ from ..errors import SettingsError
 def lipschitz_constant(
     transition_change: float, reward_change: float, *, max_reward: float, discount: float
 ) -> float:
-    """L = γ R_max ε_P/(1 − γ)² + ε_R/(1 − γ).
+    """L = γ R_max ε_P/(1 − γ)² + ε_R/(1 − γ), so that |ρ(π, k) − ρ(π, k + δ)| ≤ L δ for every policy.
 
     ε_P bounds ‖P_k(·|s,a) − P_{k+1}(·|s,a)‖₁ and ε_R bounds |E R_k(s,a) − E R_{k+1}(s,a)|.
     """
@@ -16,19 +16,3 @@ def lipschitz_constant(
         raise SettingsError("a change or a reward bound is negative", expected="numbers from 0 up")
     remaining = 1 - discount
     return discount * max_reward * transition_change / remaining**2 + reward_change / remaining
-
-
-def lipschitz_bound(
-    episodes: int,
-    transition_change: float,
-    reward_change: float,
-    *,
-    max_reward: float,
-    discount: float,
-) -> float:
-    """|ρ(π, k) − ρ(π, k + δ)| ≤ L δ for every policy."""
-    if episodes < 0:
-        raise SettingsError(f"episodes is {episodes}", expected="a count from 0 up")
-    return episodes * lipschitz_constant(
-        transition_change, reward_change, max_reward=max_reward, discount=discount
-    )

@@ -70,7 +70,7 @@ def score_test(
     """Do these columns belong in the trend? The robust score test (Wooldridge, 1991), bootstrapped.
 
     With z the added columns after the trend is taken out: T = sᵀV⁻¹s, s = Σ zᵢξᵢ, V = Σ zᵢzᵢᵀξᵢ²/(1 − hᵢ).
-    Columns that the trend already spans count for nothing.
+    Columns that the trend already spans add nothing.
     """
     q = design.orthonormal
     remainder = added - (added @ q.T) @ q
@@ -105,7 +105,7 @@ def jump_test(
     """Does the level jump at an unknown time? The largest score test over steps (Andrews, 1993).
 
     Its distribution under the null is that of the same maximum over sign-flipped residuals, with the
-    regressors fixed (Hansen, 2000). Steps are tried at `candidates` times, not in the outer parts.
+    regressors fixed (Hansen, 2000). Steps are tried at `candidates` times, none near the ends.
     """
     n = residuals.size
     rows = np.linspace(trimming * n, (1 - trimming) * n, candidates).astype(int).clip(1, n - 1)
@@ -166,9 +166,7 @@ def _lagged(
     return jnp.where(jnp.arange(n) < n - lag, left * jnp.roll(right, -lag, axis=-1), 0.0)
 
 
-def _induced(
-    design: TrendDesign, residuals: Float[Array, " n"], lag: Int[Array, ""]
-) -> Float[Array, ""]:
+def _induced(design: TrendDesign, residuals: Float[Array, " n"], lag: Int[Array, ""]) -> Float[Array, ""]:
     """E Σ ξᵢξᵢ₊ₗ for independent noise ε, where ξ = (I − P)ε, with ξ² in place of the variances."""
     q, squares = design.orthonormal, residuals**2
     near = jnp.sum(_lagged(q, q, lag), axis=0) * (squares + jnp.roll(squares, -lag))

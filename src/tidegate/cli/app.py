@@ -1,4 +1,4 @@
-"""The command line: each command a thin twin of one library function. Numbers load when needed."""
+"""The command line: each command wraps one library function. Numerical libraries load when needed."""
 
 import enum
 import json
@@ -45,9 +45,7 @@ def demo(
     domain: Annotated[
         Domain, typer.Option(help="A recommender, or a patient with diabetes.")
     ] = Domain.RECOSYS,
-    speed: Annotated[
-        int, typer.Option(min=0, max=3, help="How fast the world drifts; 0 stands still.")
-    ] = 2,
+    speed: Annotated[int, typer.Option(min=0, max=3, help="How fast the world drifts; 0: not at all.")] = 2,
     episodes: Annotated[int, typer.Option(min=8, help="Episodes to run.")] = 2_000,
     lookahead: Annotated[
         int, typer.Option(min=1, help="Episodes per window: one search and one test each.")
@@ -57,9 +55,7 @@ def demo(
     truth_days: Annotated[
         int, typer.Option(min=2, help="Simulated days behind a treatment's true worth (diabetes).")
     ] = 500,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the table as JSON instead.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON instead.")] = False,
 ) -> None:
     """Run Tidegate, SPIN and a stationary baseline live in a drifting world; write a page about it.
 
@@ -71,7 +67,7 @@ def demo(
     from .terminal import print_table, progress_bar
 
     if not out.parent.is_dir():
-        raise SettingsError(f"there is no folder for {out}", remedy=f"Make {out.parent} first.")
+        raise SettingsError(f"there is no folder for {out}", remedy=f"Create {out.parent} first.")
     with progress_bar() as progress:
         result = run_demo(
             domain=domain,
@@ -125,9 +121,7 @@ def reproduce(
     domain: Annotated[
         Domain, typer.Option(help="The world of table1 and figure4: a recommender or a patient.")
     ] = Domain.RECOSYS,
-    speeds: Annotated[
-        str, typer.Option(help="Speeds, separated by commas (coverage has none).")
-    ] = "0,1,2,3",
+    speeds: Annotated[str, typer.Option(help="Speeds, separated by commas (coverage has none).")] = "0,1,2,3",
     part: Annotated[
         Part, typer.Option(help="Which part of `beyond`: the paper's worlds, others, intervals.")
     ] = Part.ALL,
@@ -137,14 +131,12 @@ def reproduce(
     address: Annotated[
         str | None, typer.Option(help="Ray cluster to join; default $RAY_ADDRESS or a local one.")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the study; an interrupted one goes on.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the study; resumes if interrupted.")] = None,
 ) -> None:
-    """Redo a study of the paper: rows (Parquet), table (Markdown), figures (SVG, PNG), manifest.
+    """Reproduce a study of the paper: rows (Parquet), table (Markdown), figures (SVG, PNG), manifest.
 
     `beyond` goes further: three algorithms in the paper's worlds and in worlds with other drifts, as
-    tables. An interrupted study goes on where it was when started again with the same --out. Exit code
+    tables. An interrupted study resumes where it stopped when started again with the same --out. Exit code
     130 after an interruption, 2 for bad usage.
     """
     _choose_device(device)
@@ -172,7 +164,7 @@ def reproduce(
                         raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")
                     table = commands.reproduce_sweep(definition, folder, effort)
     except KeyboardInterrupt:
-        typer.echo(f"tidegate: stopped; the same command goes on from {folder}.", err=True)
+        typer.echo(f"tidegate: stopped; the same command resumes from {folder}.", err=True)
         os._exit(130)  # batches in flight are abandoned, not waited for
     typer.echo(table)
     typer.echo(f"Rows, table, figures and manifest: {folder}")

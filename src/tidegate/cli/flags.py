@@ -17,7 +17,6 @@ from ..gates.multiplicity import Multiplicity
 if TYPE_CHECKING:
     from ..commands.opening import LogFile
     from ..commands.settings import PlainSettings, SearchChoices
-    from ..gates.guardrails import Guardrail
     from ..gates.ledger import Budget
 
 SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
@@ -43,36 +42,26 @@ LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
 
 @dataclasses.dataclass(frozen=True)
 class LogFlags:
-    """The log and its columns; '' as a name says that there is no such column."""
+    """The log and its columns; the name '' means that there is no such column."""
 
     log: Annotated[str, typer.Argument(metavar="LOG", help=LOG)]
     columns: Annotated[
         Path | None,
         _column("columns", "TOML file with the names of the columns.", "FILE.toml"),
     ] = None
-    episode: Annotated[
-        Text, _column("episode", "Number of the episode; '' if each row is one.", "NAME")
-    ] = None
-    step: Annotated[
-        Text, _column("step", "Step within the episode; one-step logs need none.", "NAME")
-    ] = None
-    action: Annotated[
-        Text, _column("action", "Action; several, as in a,b, if continuous.", "NAME")
-    ] = None
+    episode: Annotated[Text, _column("episode", "Number of the episode; '' if each row is one.", "NAME")] = (
+        None
+    )
+    step: Annotated[Text, _column("step", "Step within the episode; one-step logs need none.", "NAME")] = None
+    action: Annotated[Text, _column("action", "Action; several, as in a,b, if continuous.", "NAME")] = None
     behavior_prob: Annotated[
         Text,
         _column("behavior-prob", "Probability with which the logged action was drawn.", "NAME"),
     ] = None
     reward: Annotated[Text, _column("reward", "Reward of the step.", "NAME")] = None
-    features: Annotated[
-        Text, _column("features", "Features of the state, as in age,load.", "NAME")
-    ] = None
-    state: Annotated[Text, _column("state", "One column of integer states, instead.", "NAME")] = (
-        None
-    )
-    time: Annotated[
-        Text, _column("time", "Time of the step, if not the episode's number.", "NAME")
-    ] = None
+    features: Annotated[Text, _column("features", "Features of the state, as in age,load.", "NAME")] = None
+    state: Annotated[Text, _column("state", "One column of integer states instead.", "NAME")] = None
+    time: Annotated[Text, _column("time", "Time of the step, if not the episode's number.", "NAME")] = None
     time_unit: Annotated[
         Text,
         _column(
@@ -89,17 +78,15 @@ class LogFlags:
         bool,
         _column(
             "densities",
-            "They hold densities of continuous actions (with --log-probs: log-densities).",
+            "Those columns hold densities of continuous actions (with --log-probs: log-densities).",
         ),
     ] = False
-    format: Annotated[
-        Text, _column("format", "parquet, csv or jsonl, where the name does not tell.")
-    ] = None
+    format: Annotated[Text, _column("format", "parquet, csv or jsonl, if the name does not tell.")] = None
     estimate_propensities: Annotated[
         bool,
         _column(
             "estimate-propensities",
-            "Fit the missing probabilities; no verdict is guaranteed then.",
+            "Estimate the missing probabilities; verdicts are then not guaranteed.",
         ),
     ] = False
 
@@ -129,7 +116,7 @@ class ForecastFlags:
     """How to forecast."""
 
     lookahead: Annotated[
-        int | None, _forecast("lookahead", "How far to look; default a tenth of the log.")
+        int | None, _forecast("lookahead", "How far ahead to forecast; default a tenth of the log.")
     ] = None
     preset: Annotated[
         Preset, _forecast("preset", "Tidegate's own method, or the paper's with a basis to choose.")
@@ -137,12 +124,8 @@ class ForecastFlags:
     basis: Annotated[
         BasisKind | None, _forecast("basis", "Preset paper: shape of the trend, by default cosine.")
     ] = None
-    order: Annotated[
-        int | None, _forecast("order", "Preset paper: order of the trend, by default 3.")
-    ] = None
-    period: Annotated[
-        float | None, _forecast("period", "Preset paper: period of a Fourier trend.")
-    ] = None
+    order: Annotated[int | None, _forecast("order", "Preset paper: order of the trend, by default 3.")] = None
+    period: Annotated[float | None, _forecast("period", "Preset paper: period of a Fourier trend.")] = None
     alpha: Annotated[float, _forecast("alpha", "Allowed probability of a wrong deployment.")] = 0.05
     draws: Annotated[int, _forecast("draws", "Draws of the bootstrap.")] = 500
     discount: Annotated[float, _forecast("discount", "Discount per step.")] = 1.0
@@ -162,18 +145,16 @@ class ForecastFlags:
 class SearchFlags:
     """How to search."""
 
-    policy_class: Annotated[
-        PolicyClass, _search("policy-class", "Among which policies to search.")
-    ] = PolicyClass.AUTO
+    policy_class: Annotated[PolicyClass, _search("policy-class", "Which class of policies to search.")] = (
+        PolicyClass.AUTO
+    )
     hidden: Annotated[int, _search("hidden", "Width of an MLP's hidden layer.")] = 16
     steps: Annotated[int, _search("steps", "Gradient steps.")] = 300
     learning_rate: Annotated[float, _search("learning-rate", "Step size.")] = 0.02
     entropy: Annotated[
         float, _search("entropy", "Bonus for randomness, in standard deviations of a return.")
     ] = 0.1
-    train_fraction: Annotated[
-        float, _search("train-fraction", "Share of the episodes to search on.")
-    ] = 0.5
+    train_fraction: Annotated[float, _search("train-fraction", "Share of the episodes to search on.")] = 0.5
 
     def choices(self) -> "SearchChoices":
         """The choices that these flags name."""
@@ -199,31 +180,32 @@ class GuardrailFlags:
         Multiplicity, _guarding("multiplicity", "How the reward and the guardrails share α.")
     ] = Multiplicity.HOLM
 
-    def guardrails(self) -> tuple["Guardrail", ...]:
-        """The guardrails that these flags name."""
+    def choices(self) -> dict[str, Any]:
+        """The guardrails that these flags name, and how α is shared."""
         from ..gates.guardrails import parse_guardrail
 
-        return tuple(parse_guardrail(one) for one in self.guardrail or ())
+        rails = tuple(parse_guardrail(one) for one in self.guardrail or ())
+        return {"guardrails": rails, "multiplicity": self.multiplicity}
 
 
 @dataclasses.dataclass(frozen=True)
 class BudgetFlags:
-    """On which budget of errors a gate draws."""
+    """The error budget that a gate draws on."""
 
     budget: Annotated[
         Path | None,
         _budget(
             "budget",
-            "Share α among many gates: a ledger of them, begun by the first one.",
+            "Share α among many gates: the ledger to keep, started by the first gate.",
             "FILE.json",
         ),
     ] = None
     budget_rule: Annotated[
         BudgetRule | None, _budget("budget-rule", "How α is shared out; default harmonic.")
     ] = None
-    budget_tests: Annotated[
-        int | None, _budget("budget-tests", "For how many gates; default 52.", "N")
-    ] = None
+    budget_tests: Annotated[int | None, _budget("budget-tests", "For how many gates; default 52.", "N")] = (
+        None
+    )
 
     def ledger(self) -> "Budget | None":
         """The budget that these flags name."""
@@ -244,9 +226,9 @@ class OutputFlags:
     """Where the answer goes."""
 
     as_json: Annotated[bool, _output("json", "Print the record as JSON.")] = False
-    report: Annotated[
-        Path | None, _output("report", "Write one self-contained HTML page.", "OUT.html")
-    ] = None
+    report: Annotated[Path | None, _output("report", "Write one self-contained HTML page.", "OUT.html")] = (
+        None
+    )
 
 
 def spread(function: F) -> F:

@@ -1,6 +1,6 @@
-"""The commands for a user's own log: each a thin twin of one function of `tidegate.commands`.
+"""The commands for a user's own log: each wraps one function of `tidegate.commands`.
 
-Nothing here imports numbers until a command runs, so that help is fast.
+Nothing here imports a numerical library until a command runs, so that help is fast.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from .flags import (
 REPORT_DATES = 20
 
 Candidate = Annotated[str, typer.Option("--candidate", help=f"The new policy: {SPECS}.")]
-Safe = Annotated[str, typer.Option("--safe", help="The policy you trust, in the same way.")]
+Safe = Annotated[str, typer.Option("--safe", help="The policy you trust, given in the same way.")]
 Training = Annotated[
     Path | None,
     typer.Option(
@@ -36,7 +36,7 @@ Training = Annotated[
 ]
 Dates = Annotated[
     int | None,
-    typer.Option("--backtest", min=0, help="Also backtest at so many past dates; 20 in a report."),
+    typer.Option("--backtest", min=0, help="Also backtest at this many past dates; 20 in a report."),
 ]
 
 
@@ -59,6 +59,15 @@ def _working() -> Iterator[Callable[[str], None]]:
         without_panic_text(),
     ):
         yield lambda stage: status.update(stage)
+
+
+def _run(name: str, log: LogFlags, forecast: ForecastFlags, **choices: Any) -> Any:
+    """The record that the function of this name gives; its stages are shown while it works."""
+    from .. import commands
+
+    function, common = getattr(commands, name), {"settings": forecast.settings()}
+    with _working() as stage:
+        return function(log.file(), **common, **choices, seed=forecast.seed, stage=stage)
 
 
 def _finish(record: Any, output: OutputFlags) -> None:
@@ -89,25 +98,13 @@ def check(
     log: LogFlags,
     forecast: ForecastFlags,
     output: OutputFlags,
-    policy: Annotated[
-        str | None, typer.Option("--policy", help=f"For which policy? {SPECS}.")
-    ] = None,
+    policy: Annotated[str | None, typer.Option("--policy", help=f"For which policy? {SPECS}.")] = None,
 ) -> None:
     """Is this log fit? Errors by row; then overlap, sample size, support, drift, goodness of fit.
 
     Exit code 0 if the log can be used, whatever was found; 2 for bad usage or an unfit log.
     """
-    from .. import commands
-
-    with _working() as stage:
-        record = commands.check(
-            log.file(),
-            policy=policy,
-            settings=forecast.settings(),
-            seed=forecast.seed,
-            stage=stage,
-        )
-    _finish(record, output)
+    _finish(_run("check", log, forecast, policy=policy), output)
 
 
 def evaluate(
@@ -123,22 +120,11 @@ def evaluate(
         ),
     ] = None,
 ) -> None:
-    """What a policy would have earned, and its forecast, beside what a stationary estimate says.
+    """What a policy would have earned, and its forecast, with a stationary estimate for comparison.
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
-    from .. import commands
-
-    with _working() as stage:
-        record = commands.evaluate(
-            log.file(),
-            policy=policy,
-            settings=forecast.settings(),
-            stream=stream,
-            seed=forecast.seed,
-            stage=stage,
-        )
-    _finish(record, output)
+    _finish(_run("evaluate", log, forecast, policy=policy, stream=stream), output)
 
 
 def gate(
@@ -151,34 +137,22 @@ def gate(
     safe: Safe = "behavior",
     training: Training = None,
     dates: Dates = None,
-    record: Annotated[
-        Path, typer.Option("--record", help="Where the decision record goes.")
-    ] = Path("decision.json"),
+    record: Annotated[Path, typer.Option("--record", help="Where the decision record goes.")] = Path(
+        "decision.json"
+    ),
 ) -> None:
     """DEPLOY or KEEP: will the candidate beat the safe policy, and break no guardrail?
 
     Exit code 0 for DEPLOY, 1 for KEEP, 2 for bad usage or an unfit log. The decision record can be
     replayed by `tidegate verify`.
     """
-    from .. import commands
     from ..gates.ledger import read_ledger
     from ..record import write_record
 
-    budget = spends.ledger()
-    with _working() as stage:
-        decided = commands.gate(
-            log.file(),
-            candidate=candidate,
-            safe=safe,
-            settings=forecast.settings(),
-            training=training,
-            guardrails=watched.guardrails(),
-            multiplicity=watched.multiplicity,
-            budget=budget,
-            dates=_dates(dates, output),
-            seed=forecast.seed,
-            stage=stage,
-        )
+    policies = {"candidate": candidate, "safe": safe, "training": training}
+    budget, outcomes = spends.ledger(), watched.choices()
+    past = _dates(dates, output)
+    decided = _run("gate", log, forecast, **policies, **outcomes, budget=budget, dates=past)
     write_record(decided.to_dict(), record)
     _finish(decided, output)
     typer.echo(f"Decision record: {record}", err=True)
@@ -198,25 +172,15 @@ def improve(
     safe: Safe = "behavior",
     dates: Dates = None,
 ) -> None:
-    """Search a candidate on a part of the log, test it on the rest, save it with its decision record.
+    """Search for a candidate on a part of the log, test it on the rest, save it with its decision record.
 
     The record goes beside the policy (POLICY.decision.json) and tells `gate` which episodes not to
     test on. Exit code 0 whatever the verdict; 2 for bad usage or an unfit log.
     """
     from .. import commands
 
-    with _working() as stage:
-        found = commands.improve(
-            log.file(),
-            safe=safe,
-            settings=forecast.settings(),
-            search=search.choices(),
-            guardrails=watched.guardrails(),
-            multiplicity=watched.multiplicity,
-            dates=_dates(dates, output),
-            seed=forecast.seed,
-            stage=stage,
-        )
+    choices = {**watched.choices(), "search": search.choices(), "dates": _dates(dates, output)}
+    found = _run("improve", log, forecast, safe=safe, **choices)
     record = commands.save_improvement(found, out)
     _finish(found, output)
     typer.echo(f"Policy: {out}\nDecision record: {record}", err=True)
@@ -234,25 +198,12 @@ def backtest(
         int | None, typer.Option("--every", min=1, help="How far apart; default the lookahead.")
     ] = None,
 ) -> None:
-    """Had the gate been used in the past: did its intervals hold, were its deployments right?
+    """Use the gate at past dates: would its intervals have held, its deployments have been right?
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
-    from .. import commands
-
-    with _working() as stage:
-        record = commands.backtest(
-            log.file(),
-            candidate=candidate,
-            safe=safe,
-            settings=forecast.settings(),
-            training=training,
-            dates=dates,
-            every=every,
-            seed=forecast.seed,
-            stage=stage,
-        )
-    _finish(record, output)
+    policies = {"candidate": candidate, "safe": safe, "training": training}
+    _finish(_run("backtest", log, forecast, **policies, dates=dates, every=every), output)
 
 
 def plan(
@@ -267,26 +218,15 @@ def plan(
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
-    from .. import commands
-
-    with _working() as stage:
-        record = commands.plan(
-            log.file(),
-            candidate=candidate,
-            safe=safe,
-            settings=forecast.settings(),
-            training=training,
-            seed=forecast.seed,
-            stage=stage,
-        )
-    _print(record, as_json)
+    policies = {"candidate": candidate, "safe": safe, "training": training}
+    _print(_run("plan", log, forecast, **policies), as_json)
 
 
 def verify(
     record: Annotated[
         Path, typer.Argument(metavar="RECORD", help="A decision record of `gate` or `improve`.")
     ],
-    log: Annotated[str, typer.Argument(metavar="LOG", help="The log that was decided on.")],
+    log: Annotated[str, typer.Argument(metavar="LOG", help="The log behind the decision.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Replay a decision: the same log must give the same verdict and the same numbers.

@@ -1,7 +1,7 @@
 """Records as readable tables on standard output."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -61,9 +61,7 @@ def _caveats(console: Console, caveats: Iterable[str]) -> None:
 
 
 def _findings(console: Console, findings: Iterable[Finding], title: str) -> None:
-    table = Table(title=title)
-    for name in ("", "finding", "value", "what it means"):
-        table.add_column(name, justify="right" if name == "value" else "left")
+    table = _table(title, ("", "finding"), ("value",), ("what it means",))
     for one in sorted(findings, key=lambda finding: -finding.level):
         style = _STYLES[one.level]
         cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
@@ -71,17 +69,28 @@ def _findings(console: Console, findings: Iterable[Finding], title: str) -> None
     console.print(table)
 
 
+def _table(
+    title: str,
+    before: Sequence[str],
+    numbers: Sequence[str],
+    after: Sequence[str] = (),
+    caption: str | None = None,
+) -> Table:
+    """Words on the left, numbers right-aligned in the middle, words again."""
+    table = Table(title=title, caption=caption)
+    for names, options in ((before, {}), (numbers, {"justify": "right", "no_wrap": True}), (after, {})):
+        for name in names:
+            table.add_column(name, **options)  # type: ignore[arg-type]
+    return table
+
+
 def _plain(text: str) -> str:
     return text.replace("[", r"\[")
 
 
-def _forecasts(
-    console: Console, rows: dict[str, Forecast], title: str, caption: str | None = None
-) -> None:
-    table = Table(title=title, caption=caption)
-    table.add_column("")
-    for name in ("forecast", "lower", "upper", "episodes", "worth\non-policy"):
-        table.add_column(name, justify="right")
+def _forecasts(console: Console, rows: dict[str, Forecast], title: str, caption: str | None = None) -> None:
+    names = ("forecast", "lower", "upper", "episodes", "worth\non-policy")
+    table = _table(title, ("",), names, caption=caption)
     for name, one in rows.items():
         numbers = (one.point, one.lower, one.upper, one.num_episodes, one.effective_sample_size)
         table.add_row(_plain(name), *(f"{number:.4g}" for number in numbers[:3]),
@@ -90,14 +99,11 @@ def _forecasts(
 
 
 def _scales(console: Console, advantage: Advantage, unit: str) -> None:
-    """What every time scale says of candidate − safe; what was not finite is shown as unknown."""
-    table = Table(
-        title="Forecast advantage of the candidate at every time scale", caption=_all(advantage)
-    )
-    names = ("test\nepisodes", "advantage", "standard\nerror", "of it\nbias", "p-value")
-    for name in (f"last …\n{_units(unit)}", *names):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("the gate\nasks")
+    """What every time scale says about candidate − safe; a number that is not finite is shown as unknown."""
+    title = "Forecast advantage of the candidate at every time scale"
+    names = ("test\nepisodes", "advantage", "standard\nerror", "incl.\nbias", "p-value")
+    numbers = (f"last …\n{_units(unit)}", *names)
+    table = _table(title, (), numbers, ("the gate\nasks",), caption=_all(advantage))
     for one in advantage.scales:
         style = {"leads": "bold", "must pass": ""}.get(one.role, "dim")
         cells = [_digits(n) for n in (one.point, one.standard_error, one.bias, one.p_value)]
@@ -112,7 +118,7 @@ def _digits(number: float | None) -> str:
 def _all(advantage: Advantage) -> str:
     """What the scales say together."""
     if advantage.p_value is None or not math.isfinite(advantage.p_value):
-        return "Together they say nothing."
+        return "Together they give no p-value."
     asked = f"p = {advantage.p_value:.2g}, which must be at most {advantage.level:.3g}"
     if not math.isfinite(advantage.lower):
         return f"Together: {asked}."
@@ -131,9 +137,7 @@ def _window(one: Forecast, unit: str) -> str:
 
 
 def _past(console: Console, forecast: Forecast) -> None:
-    table = Table(title="Estimated past performance")
-    for name in ("from", "to", "episodes", "mean return", "±"):
-        table.add_column(name, justify="right")
+    table = _table("Estimated past performance", (), ("from", "to", "episodes", "mean return", "±"))
     for one in past_bins(forecast, SHOWN_BINS):
         error = one["standard_error"]
         table.add_row(
@@ -145,15 +149,12 @@ def _past(console: Console, forecast: Forecast) -> None:
 
 def guardrail_table(guarded: GuardedDecision) -> Table:
     """The guardrails for a terminal."""
-    table = Table(title=f"Guardrails, {guarded.multiplicity.value}, α = {guarded.alpha:g}")
-    for name in ("outcome", "forecast\nchange", "worst\nchange", "margin", "p", "level"):
-        table.add_column(name, justify="left" if name == "outcome" else "right")
-    table.add_column("holds")
+    title = f"Guardrails, {guarded.multiplicity.value}, α = {guarded.alpha:g}"
+    numbers = ("forecast\nchange", "worst\nchange", "margin", "p", "level")
+    table = _table(title, ("outcome",), numbers, ("holds",))
     for one in guarded.guardrails:
         holds = "[green]yes[/]" if one.passed else "[bold red]no[/]"
-        table.add_row(
-            one.guardrail.name.replace("[", r"\["), *_guardrail_cells(outcome_values(one)), holds
-        )
+        table.add_row(one.guardrail.name.replace("[", r"\["), *_guardrail_cells(outcome_values(one)), holds)
     return table
 
 

@@ -11,7 +11,7 @@ record = gate(
 print(record)
 record.to_dict()  # plain JSON values: what `tidegate gate --json` prints
 
-Every record has `to_dict`. What is not a finite number is null there. Arrays that only a picture needs
+Every record has `to_dict`, in which a number that is not finite is null. Arrays that only a picture needs
 are thinned to at most 1,000 points.
 """
 

@@ -1,4 +1,4 @@
-"""Had the gate been used in the past of this log."""
+"""What the gate would have said at past dates of a log, and what came next."""
 
 import dataclasses
 from typing import Any
@@ -7,31 +7,18 @@ from ..checks.backtest import Backtest
 from ..checks.backtest import backtest as backtest_log
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
-from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .training import Overlap
-from .trials import Training, origin_caveats, prepare
+from .trials import Training, TrialRecord, about, prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class BacktestRecord:
+class BacktestRecord(TrialRecord):
     """What the gate would have said at past dates of the log, and what came next."""
 
     backtest: Backtest
-    candidate: str
-    safe: str
-    overlap: Overlap
-    settings: PlainSettings
-    seed: int
-    provenance: Provenance
 
     def __str__(self) -> str:
         return str(self.backtest)
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """What a reader must know first."""
-        return origin_caveats(self.provenance, self.overlap, self.candidate)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate backtest --json` prints."""
@@ -52,8 +39,8 @@ def backtest(
 ) -> BacktestRecord:
     """Use the gate at up to `dates` past dates of the log, `every` apart (by default the lookahead).
 
-    Without a candidate, only the coverage of the intervals for the logged policy is of interest. Of a
-    candidate that `improve` found with this log, only the episodes that its search has not seen count.
+    Without a candidate, only the coverage of the intervals for the logged policy is of interest. For a
+    candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
     trial = prepare(log, candidate, safe, settings, training, seed, stage)
     stage("using the gate at past dates")
@@ -66,5 +53,4 @@ def backtest(
         every=every,
         seed=seed,
     )
-    origin = provenance(trial.opened)
-    return BacktestRecord(result, candidate, safe, trial.overlap, trial.settings, seed, origin)
+    return BacktestRecord(*about(trial), result)

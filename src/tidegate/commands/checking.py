@@ -1,4 +1,4 @@
-"""Is this log fit? What each finding means for the user."""
+"""Is this log fit for use, and what does each finding mean for the user?"""
 
 import dataclasses
 from typing import Any
@@ -38,7 +38,7 @@ def check(
     seed: int = 0,
     stage: Stage = silent,
 ) -> CheckRecord:
-    """Check a log, for a policy if one is named. An unfit log raises `LogError` with its rows.
+    """Check a log, for a policy if one is named. An unfit log raises a `LogError` that names the rows.
 
     Without a policy nothing can be said about overlap: the findings are about what was observed.
     """

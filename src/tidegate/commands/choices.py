@@ -1,4 +1,4 @@
-"""What may be chosen by name; without numbers, so that the command's help does not wait for them."""
+"""Named choices. Imports no numerical library, so that the command's help is fast."""
 
 import enum
 
@@ -22,7 +22,7 @@ class BasisKind(enum.StrEnum):
 
 
 class PolicyClass(enum.StrEnum):
-    """Among which policies a candidate is searched."""
+    """The class of policies in which a candidate is searched for."""
 
     AUTO = "auto"
     """Softmax or Gaussian without features, linear with features."""

@@ -1,4 +1,4 @@
-"""Past performance over time and the forecast, beside what a stationary estimate would have said."""
+"""Past performance over time and the forecast, with a stationary estimate for comparison."""
 
 import dataclasses
 import hashlib
@@ -21,8 +21,8 @@ from .settings import PlainSettings
 
 STREAM_BYTES = 200_000_000
 UNMODELLED = (
-    "A stream has no model of the rewards, which takes noise out of the estimates: the interval is wider "
-    "than that of a log read whole."
+    "A streamed log has no model of the rewards to take noise out of the estimates: the interval is wider "
+    "than if the log were read whole."
 )
 
 
@@ -67,7 +67,7 @@ def evaluate(
     """Forecast a policy from a log.
 
     `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
-    default, that is done for files of more than 200 MB where it is possible.
+    default, this is done for files of more than 200 MB where possible.
     """
     settings = settings or PlainSettings()
     if stream is None:
@@ -80,7 +80,7 @@ def evaluate(
 
 
 def should_stream(log: Log, policy: str) -> bool:
-    """Whether this is much Parquet and a policy that can be streamed."""
+    """Whether the log is a large Parquet file and the policy can be streamed."""
     if isinstance(log, OpenLog) or log_file(log).estimate_propensities:
         return False
     source = log_file(log).source
@@ -93,9 +93,7 @@ def should_stream(log: Log, policy: str) -> bool:
     return parquet and sum(path.stat().st_size for path in paths) > STREAM_BYTES
 
 
-def _whole(
-    opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage
-) -> Evaluation:
+def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
     policy, opened = opened.policy(spec)
     log, settings = opened.log, settings.over(opened.log.span)
     stage("forecasting")
@@ -109,13 +107,9 @@ def _whole(
     return Evaluation(spec, forecast, stationary, findings, settings, seed, False, origin)
 
 
-def _streamed(
-    file: LogFile, spec: str, settings: PlainSettings, seed: int, stage: Stage
-) -> Evaluation:
+def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
     if file.estimate_propensities:
-        raise SettingsError(
-            "propensities cannot be estimated from a stream.", remedy="Read the log whole."
-        )
+        raise SettingsError("propensities cannot be estimated from a stream.", remedy="Read the log whole.")
     stage("streaming the log")
     streamed = stream_returns(file.source, [spec], file.columns, discount=settings.discount)
     one, numbers = streamed.policies[0], streamed.episode_numbers
@@ -130,9 +124,7 @@ def _streamed(
     return Evaluation(spec, forecast, stationary, findings, settings, seed, True, origin)
 
 
-def _stream_provenance(
-    file: LogFile, streamed: StreamedReturns, settings: PlainSettings
-) -> Provenance:
+def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: PlainSettings) -> Provenance:
     columns: Columns = file.columns
     names = [path.name for path in source_paths(file.source)]
     absent = columns.behavior_prob is None
@@ -159,7 +151,7 @@ def _stream_provenance(
 
 
 def _stream_hash(streamed: StreamedReturns) -> str:
-    """SHA-256 of what the stream gave; not the hash of the same log when it is read whole."""
+    """SHA-256 of what was streamed; it differs from the hash of the same log read whole."""
     sha = hashlib.sha256(f"tidegate-stream-1 {streamed.discount}".encode())
     for one in streamed.policies:
         arrays = (streamed.episode_numbers, streamed.lengths, one.returns, one.ratios)

@@ -30,8 +30,8 @@ class GateRecord:
 
     `guarded` holds the test of the reward (`decision`) and those of the guardrails, if there are any.
     `checks` are the findings about the test episodes for each policy. `caveats` are sentences that
-    belong beside the verdict: with one of them, it is not guaranteed. `backtest` is None if no past
-    dates were asked for, `budget` if the test had α for itself.
+    belong beside the verdict: with any of them, it is not guaranteed. `backtest` is None if no past
+    dates were asked for, `budget` if the test used all of α.
     """
 
     guarded: GuardedDecision
@@ -63,11 +63,9 @@ class GateRecord:
 
     @property
     def failed_tests(self) -> tuple[str, ...]:
-        """Tests of the trend model that fail, each with the policy for which it does."""
+        """The tests of the trend model that fail, each with its policy."""
         return tuple(
-            f"{finding.name} ({name})"
-            for name, check in self.checks.items()
-            for finding in _failed(check)
+            f"{finding.name} ({name})" for name, check in self.checks.items() for finding in _failed(check)
         )
 
     @property
@@ -81,9 +79,7 @@ class GateRecord:
         return f"{self.verdict.name}{mark}: {self.guarded.sentence}"
 
     def __str__(self) -> str:
-        return "\n".join(
-            [f"{self.headline} {self.decision.bounds}", *(f"Beware: {c}" for c in self.caveats)]
-        )
+        return "\n".join([f"{self.headline} {self.decision.bounds}", *(f"Beware: {c}" for c in self.caveats)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate gate --json` prints."""
@@ -91,11 +87,9 @@ class GateRecord:
 
     @functools.cached_property
     def content(self) -> dict[str, Any]:
-        """The values of the record without its kind and its seal, made once."""
+        """The values of the record without its kind and its seal, computed once."""
         decided = {k: v for k, v in self.decision.to_dict().items() if k != "versions"}
-        rest = {
-            f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "guarded"
-        }
+        rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "guarded"}
         return {
             **decided,
             **plain(rest),
@@ -129,11 +123,11 @@ def gate(
 
     If the candidate was found by `improve`, the record beside it (or the one named by `training`) says
     which episodes its search has seen: these are not tested. With `dates`, the record also holds a
-    backtest of the test episodes at so many past dates. With `guardrails`, their outcomes are read and
-    tested too, and must not be forecast to become worse than their margins.
+    backtest of the test episodes at that many past dates. With `guardrails`, their outcomes are read and
+    tested too, and must not be forecast to worsen by more than their margins.
 
-    With a `budget`, the test has the level that its ledger grants, and is in the ledger before this
-    returns; so many gates together have α. A `Grant` is what a record says was granted: for a replay.
+    With a `budget`, the test has the level that its ledger grants, and is entered in the ledger before
+    this returns, so that many gates can share one α. A `Grant` from a record is for a replay.
     """
     if budget is not None:
         require_p_value(settings)
@@ -187,17 +181,13 @@ def decide(
     )
     stage("checking the test episodes")
     checks = {
-        role: check_log(
-            held_out.log, forecasting, policy, training=training, span=held_out.span, seed=seed
-        )
+        role: check_log(held_out.log, forecasting, policy, training=training, span=held_out.span, seed=seed)
         for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
     }
     past = None
     if dates:
         stage("using the gate at past dates")
-        past = backtest(
-            *trial.policies, held_out.log, forecasting, training=training, dates=dates, seed=seed
-        )
+        past = backtest(*trial.policies, held_out.log, forecasting, training=training, dates=dates, seed=seed)
     origin = provenance(trial.opened)
     return GateRecord(
         guarded=guarded,

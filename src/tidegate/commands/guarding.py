@@ -43,7 +43,7 @@ def guardrail_values(guarded: GuardedDecision) -> dict[str, Any] | None:
 
 
 def outcome_values(one: GuardrailDecision) -> dict[str, Any]:
-    """Numbers in the outcome's own direction; `bound` is the worst change that is left possible.
+    """Numbers in the outcome's own direction; `bound` is the worst change that is not ruled out.
 
     `candidate` and `safe` are forecast separately, so `change` need not be exactly their difference.
     """
@@ -69,13 +69,12 @@ def outcome_values(one: GuardrailDecision) -> dict[str, Any]:
 def guardrails_from(
     plain: Mapping[str, Any] | None,
 ) -> tuple[tuple[Guardrail, ...], Multiplicity]:
-    """The guardrails in a record, and how their number was counted: what a replay needs."""
+    """The guardrails in a record, and how they shared α: what a replay needs."""
     if plain is None:
         return (), Multiplicity.HOLM
     try:
         rails = [
-            Guardrail(one["outcome"], one["margin"], one["lower_is_better"])
-            for one in plain["outcomes"]
+            Guardrail(one["outcome"], one["margin"], one["lower_is_better"]) for one in plain["outcomes"]
         ]
         return tuple(rails), Multiplicity[plain["multiplicity"]]
     except (KeyError, TypeError) as error:

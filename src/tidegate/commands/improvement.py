@@ -1,4 +1,4 @@
-"""Search a candidate on one part of a log, test it on the other, keep both facts together."""
+"""Search for a candidate on one part of a log, test it on the other, and keep both results together."""
 
 import dataclasses
 import math
@@ -74,7 +74,7 @@ def improve(
     safe_policy, opened = opened.policy(safe)
     chosen = (settings or PlainSettings()).over(opened.log.span)
     training, held_out = split_log(opened.log, train_fraction=search.train_fraction, seed=seed)
-    stage("searching a candidate")
+    stage("searching for a candidate")
     candidate, details = _search(training, safe_policy, chosen, search, seed)
     record = _training_record(opened, training.log, search, candidate, seed)
     trial = Trial(

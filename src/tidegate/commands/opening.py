@@ -1,4 +1,4 @@
-"""Which log, and how to read it: the door through which every workflow goes."""
+"""Which log, and how to read it: every command starts here."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Stage = Callable[[str], None]
 
 
 def silent(stage: str) -> None:
-    """Tell nobody how far the work is."""
+    """Report no progress."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class OpenLog:
     read_as: str | None = None
 
     def policy(self, spec: str) -> tuple[Policy, "OpenLog"]:
-        """The policy that a spec names, and the log that knows its probabilities."""
+        """The policy that a spec names, and the log with its probabilities."""
         policy, loaded = resolve_policy(spec, self.loaded)
         _require_numbers(policy, loaded.log, spec)
         return policy, dataclasses.replace(self, loaded=loaded)
@@ -53,7 +53,7 @@ Log = OpenLog | LogFile | Any
 
 
 def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
-    """Read a log: a `LogFile`, or whatever `read_log` takes. What is open already stays as it is."""
+    """Read a log: a `LogFile`, or whatever `read_log` takes. An open log is returned as it is."""
     if isinstance(log, OpenLog):
         return log
     file = log_file(log)
@@ -71,13 +71,13 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
 
 
 def log_file(log: Log) -> LogFile:
-    """A source without any wishes is one with the default columns."""
+    """The log to read; a bare source gets the default columns."""
     return log if isinstance(log, LogFile) else LogFile(log)
 
 
 @in_double
 def _require_numbers(policy: Policy, log: EpisodeLog, spec: str) -> None:
-    """A saved policy may be undefined somewhere; say where rather than forecast nothing."""
+    """A saved policy may be undefined at some steps: name them instead of forecasting NaN."""
     mask = np.asarray(log.mask)
     undefined = np.argwhere(np.isnan(np.asarray(policy.logged_log_probs(log))) & mask)
     if undefined.size:
@@ -86,5 +86,5 @@ def _require_numbers(policy: Policy, log: EpisodeLog, spec: str) -> None:
             f"{spec} gives no probability to the logged action of {len(undefined)} steps.",
             where=f"episode {number:g}, step {undefined[0][1]}",
             expected="a probability, which may be 0",
-            remedy="A state outside the policy's table, or features it was not made for?",
+            remedy="Check for states outside the policy's table, or features it was not made for.",
         )

@@ -7,35 +7,22 @@ from ..checks.plan import Plan
 from ..checks.plan import plan as plan_log
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
-from .provenance import Provenance, provenance
 from .settings import PlainSettings
-from .training import Overlap
-from .trials import Training, origin_caveats, prepare
+from .trials import Training, TrialRecord, about, prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PlanRecord:
+class PlanRecord(TrialRecord):
     """A rough answer to "is it worth waiting?"; `overlap` says which episodes it rests on."""
 
     plan: Plan
-    candidate: str
-    safe: str
-    overlap: Overlap
-    settings: PlainSettings
-    seed: int
-    provenance: Provenance
 
     def __str__(self) -> str:
         return str(self.plan)
 
     @property
-    def caveats(self) -> tuple[str, ...]:
-        """What a reader must know first."""
-        return origin_caveats(self.provenance, self.overlap, self.candidate)
-
-    @property
     def lacking_actions(self) -> tuple[str, ...]:
-        """The actions that lack data, by the names that the log has for them."""
+        """The actions that lack data, by their names in the log."""
         if self.plan.actions is None:
             return ()
         labels = self.provenance.labels
@@ -69,5 +56,4 @@ def plan(
         span=trial.held_out.span,
         seed=seed,
     )
-    origin = provenance(trial.opened)
-    return PlanRecord(result, candidate, safe, trial.overlap, trial.settings, seed, origin)
+    return PlanRecord(*about(trial), result)

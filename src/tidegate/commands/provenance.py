@@ -37,7 +37,7 @@ class Provenance:
 
 
 def provenance(opened: OpenLog) -> Provenance:
-    """What an open log is."""
+    """The provenance of an open log."""
     loaded = opened.loaded
     calibration = loaded.calibration
     return Provenance(
@@ -61,7 +61,7 @@ def provenance(opened: OpenLog) -> Provenance:
 
 
 def all_versions() -> dict[str, str]:
-    """What computed this, and on what."""
+    """The software that computed this, and the device it ran on."""
     return {**versions(), "polars": pl.__version__, "device": jax.default_backend()}
 
 

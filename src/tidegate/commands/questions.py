@@ -14,11 +14,11 @@ from .trials import Trial
 
 
 def require_p_value(settings: PlainSettings | None) -> None:
-    """A budget grants a level, and the paper's test has none."""
+    """A budget grants a level to compare a p-value with, and the paper's test has no p-value."""
     if settings is not None and not settings.test.has_p_value:
         raise SettingsError(
             f"the preset '{settings.preset}' cannot draw on an error budget: its test has no p-value "
-            "that could be held to a level.",
+            "to compare with a level.",
             expected="the preset 'multiscale'",
             remedy="Leave out --budget or --preset paper.",
         )
@@ -46,8 +46,8 @@ def question(trial: Trial, guardrails: Sequence[Guardrail], multiplicity: Multip
 def allowed(trial: Trial, grant: Grant | None) -> Trial:
     """The trial on the episodes that the grant leaves.
 
-    What earlier tests have used goes from both parts, so that this test knows nothing of them. If few
-    training episodes are left, the test takes some of the held-out ones in their place.
+    Episodes that earlier tests have used are left out of both parts, so that this test sees none of them.
+    If few training episodes are left, the test takes some of the held-out ones in their place.
     """
     if grant is None or grant.after is None:
         return trial

@@ -1,8 +1,8 @@
 """The choices behind a forecast in plain values, as flags and records hold them."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Self
+from collections.abc import Callable
+from typing import ClassVar
 
 from ..basis import Basis, ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis
 from ..comparison import ComparisonTest, TwoBounds
@@ -54,13 +54,6 @@ class PlainSettings:
         tenth = min((span[1] - span[0] + 1) / 10, MAX_LOOKAHEAD)
         return dataclasses.replace(self, lookahead=max(1, round(tenth)))
 
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The settings in a record."""
-        given = _given(cls, plain)
-        basis = None if given["basis"] is None else BasisKind[given["basis"]]
-        return cls(**{**given, "preset": Preset[given["preset"]], "basis": basis})
-
     def stationary(self) -> "PlainSettings":
         """The same settings, assuming that nothing changes."""
         return dataclasses.replace(
@@ -83,7 +76,7 @@ class PlainSettings:
 
     @property
     def trend(self) -> str:
-        """What the bounds assume of the trend."""
+        """What the bounds assume about the trend."""
         return self.test.trend_words
 
     @property
@@ -99,9 +92,7 @@ class PlainSettings:
             raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
         if self.draws < 1:
             raise SettingsError(f"draws is {self.draws}", expected="a whole number from 1 up")
-        shared = ForecastSettings(
-            self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount
-        )
+        shared = ForecastSettings(self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount)
         if self.preset is Preset.MULTISCALE:
             return multiscale_forecast(shared)
         basis = _BASES[BasisKind(self.basis or BasisKind.COSINE)](self)
@@ -131,7 +122,7 @@ _BASES: dict[BasisKind, Callable[[PlainSettings], Basis]] = {
 
 @dataclasses.dataclass(frozen=True)
 class SearchChoices:
-    """How a candidate is searched.
+    """How to search for a candidate.
 
     `entropy` is the bonus per nat of entropy, in standard deviations of an episode's return, so that it
     means the same whatever the rewards' unit. `hidden` is the width of an MLP's hidden layer.
@@ -148,18 +139,6 @@ class SearchChoices:
         if self.hidden < 1:
             raise SettingsError(f"hidden is {self.hidden}", expected="a width from 1 up")
         if not self.learning_rate > 0:
-            raise SettingsError(
-                f"learning_rate is {self.learning_rate}", expected="a positive number"
-            )
+            raise SettingsError(f"learning_rate is {self.learning_rate}", expected="a positive number")
         if not self.entropy >= 0:
             raise SettingsError(f"entropy is {self.entropy}", expected="a weight from 0 up")
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The choices in a record."""
-        given = _given(cls, plain)
-        return cls(**{**given, "policy_class": PolicyClass[given["policy_class"]]})
-
-
-def _given(cls: type[Any], plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {field.name: plain[field.name] for field in dataclasses.fields(cls)}

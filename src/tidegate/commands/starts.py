@@ -1,4 +1,4 @@
-"""Where a search begins: the behaviour's own shares of the actions, whatever the state.
+"""Where a search begins: the behaviour's own action frequencies, whatever the state.
 
 There the importance ratios are near 1. The search sees standardised features; afterwards the scaling is
 folded into the first layer, so that the saved policy takes the features as the log has them.
@@ -38,7 +38,7 @@ class Scaling:
         return TrainingEpisodes(log, training.span)
 
     def undo(self, policy: ParametricPolicy) -> ParametricPolicy:
-        """The policy of the raw features that does the same."""
+        """The equivalent policy on the raw features."""
         if isinstance(policy, MLPPolicy):
             first, *rest = policy.layers
             return MLPPolicy([self._layer(*first), *rest])
@@ -63,7 +63,7 @@ def feature_scaling(log: EpisodeLog) -> Scaling | None:
 
 
 def resolve_class(choices: SearchChoices, log: EpisodeLog) -> PolicyClass:
-    """The class to search in; one that fits neither actions nor features is refused."""
+    """The class to search in; one that does not fit the actions or the features is refused."""
     continuous, features = log.num_actions is None, feature_scaling(log) is not None
     wanted = choices.policy_class
     if wanted is PolicyClass.AUTO:
@@ -83,7 +83,7 @@ def resolve_class(choices: SearchChoices, log: EpisodeLog) -> PolicyClass:
 
 
 def start_policy(choices: SearchChoices, log: EpisodeLog, *, seed: int) -> ParametricPolicy:
-    """The policy to begin with: of the chosen class, and as near to the behaviour as a constant is."""
+    """The policy to begin with: of the chosen class, and as close to the behaviour as a constant can be."""
     kind, scaling = resolve_class(choices, log), feature_scaling(log)
     width = 0 if scaling is None else scaling.center.size
     if kind is PolicyClass.GAUSSIAN:
@@ -99,7 +99,7 @@ def start_policy(choices: SearchChoices, log: EpisodeLog, *, seed: int) -> Param
 
 
 def _shares(log: EpisodeLog) -> Floats:
-    """Add one half to each count: no action is impossible."""
+    """Add one half to each count, so that no action is impossible."""
     if log.num_actions is None:
         raise SettingsError("continuous actions have no shares.")
     taken = np.asarray(log.actions)[np.asarray(log.mask)].astype(np.int64)

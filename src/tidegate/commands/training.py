@@ -8,7 +8,7 @@ import dataclasses
 import enum
 import hashlib
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import jax
 import numpy as np
@@ -17,7 +17,7 @@ from ..arrays import Integers, in_double
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_rows, training_count
 from ..errors import PolicyError, SettingsError
 from ..logs import LoadedLog, SpecKind, parse_spec
-from ..record import SEAL, plain, read_record, record_hash
+from ..record import SEAL, plain, read_record, record_hash, restored
 
 SUFFIX = ".decision.json"
 
@@ -26,7 +26,7 @@ SUFFIX = ".decision.json"
 class TrainingRecord:
     """What a candidate's search has seen, and what the candidate expects of a log.
 
-    `episodes_hash` is that of the actions and lengths of the training episodes: it finds them again
+    `episodes_hash` is that of the actions and lengths of the training episodes: it identifies them
     whatever else is mapped or estimated.
     """
 
@@ -40,16 +40,9 @@ class TrainingRecord:
     features: tuple[str, ...]
     labels: tuple[str, ...]
 
-    @classmethod
-    def from_plain(cls, plain: dict[str, Any]) -> Self:
-        """The training part of a record."""
-        return cls(
-            **{**plain, "features": tuple(plain["features"]), "labels": tuple(plain["labels"])}
-        )
-
 
 class Overlap(enum.Enum):
-    """What a log has to do with the episodes that a search has seen."""
+    """How a log relates to the episodes that a search has seen."""
 
     UNTRAINED = "No training record: the candidate is taken to be made without this log."
     HELD_OUT = "The candidate was found with this log: only episodes that its search has not seen are tested."
@@ -86,7 +79,7 @@ def read_training(path: str | Path) -> TrainingRecord:
             f"{path} was changed after it was written.", expected="the record as `improve` wrote it"
         )
     try:
-        return TrainingRecord.from_plain(content["training"])
+        return restored(TrainingRecord, content["training"])
     except (KeyError, TypeError) as error:
         raise SettingsError(
             f"{path} does not say what was trained on.", expected="a record of `tidegate improve`"
@@ -102,10 +95,10 @@ def training_of(spec: str) -> TrainingRecord | None:
 
 
 def require_same_parts(training: TrainingRecord, policy_hash: str, loaded: LoadedLog) -> None:
-    """A saved policy counts features and actions by place: they must be those it was made for."""
+    """A saved policy knows features and actions by position: they must be those it was made for."""
     if training.policy_hash != policy_hash:
         raise PolicyError(
-            "the training record belongs to another policy than the candidate.",
+            "the training record belongs to a policy other than the candidate.",
             remedy="Keep a saved policy and its decision record together.",
         )
     found = {

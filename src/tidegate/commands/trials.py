@@ -7,7 +7,7 @@ from ..episodes import HeldOutEpisodes, TrainingEpisodes
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
-from .provenance import Provenance
+from .provenance import Provenance, provenance
 from .settings import PlainSettings
 from .training import (
     Overlap,
@@ -23,7 +23,7 @@ Training = str | Path | TrainingRecord | None
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
-    """Names and policies are of the candidate and of the safe policy, in this order.
+    """Names and policies are those of the candidate and of the safe policy, in this order.
 
     `seen` are the episodes that the candidate's search has seen, where they are in this log.
     """
@@ -69,8 +69,31 @@ def prepare(
     )
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class TrialRecord:
+    """What every record says about its trial."""
+
+    candidate: str
+    safe: str
+    overlap: Overlap
+    settings: PlainSettings
+    seed: int
+    provenance: Provenance
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """What a reader must know first."""
+        return origin_caveats(self.provenance, self.overlap, self.candidate)
+
+
+def about(trial: Trial) -> tuple[str, str, Overlap, PlainSettings, int, Provenance]:
+    """The fields of a `TrialRecord`."""
+    origin = provenance(trial.opened)
+    return (*trial.names, trial.overlap, trial.settings, trial.seed, origin)
+
+
 def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tuple[str, ...]:
-    """What must be said because of how the propensities and the candidate came about."""
+    """The caveats that follow from where the propensities and the candidate came from."""
     caveats = [origin.propensities] if origin.estimated else []
     if overlap is Overlap.UNKNOWN:
         caveats.append(overlap.value)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import SettingsError
 from ..gates.ledger import Grant
-from ..record import FORMAT, SEAL, read_record, record_hash
+from ..record import FORMAT, SEAL, read_record, record_hash, restored
 from .gating import GateRecord, gate
 from .guarding import guardrails_from
 from .improvement import Improvement, improve
@@ -24,14 +24,14 @@ SHOWN = 5
 
 
 class Outcome(enum.Enum):
-    """What became of the replay. The first two confirm the record."""
+    """The result of the replay. The first two confirm the record."""
 
     IDENTICAL = "the log gives the same verdict and the same numbers, bit for bit."
     ROUNDING = "other versions give the same verdict; the numbers differ by rounding only."
-    EDITED = "the record was changed after it was written: its own hash does not fit."
-    OTHER_LOG = "this is another log, or the log was changed: its data hash does not fit."
-    OTHER_POLICY = "a policy is not the one that was tested: its hash does not fit."
-    DIFFERENT = "the log gives other numbers than the record says."
+    EDITED = "the record was changed after it was written: its own hash does not match."
+    OTHER_LOG = "this is another log, or the log was changed: its data hash does not match."
+    OTHER_POLICY = "a policy is not the one that was tested: its hash does not match."
+    DIFFERENT = "the log gives different numbers from those in the record."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Verification:
     def __str__(self) -> str:
         title = "CONFIRMED" if self.confirmed else "NOT CONFIRMED"
         lines = [f"{title} ({self.recorded_verdict}): {self.outcome.value}"]
-        lines += [f"Another version, {one}." for one in self.versions]
+        lines += [f"Different version, {one}." for one in self.versions]
         lines += [str(one) for one in self.differences[:SHOWN]]
         rest = len(self.differences) - SHOWN
         return "\n".join([*lines, f"and {rest} more differences"] if rest > 0 else lines)
@@ -83,12 +83,10 @@ class Verification:
         }
 
 
-def verify(
-    record: str | Path | dict[str, Any], source: Any, *, stage: Stage = silent
-) -> Verification:
+def verify(record: str | Path | dict[str, Any], source: Any, *, stage: Stage = silent) -> Verification:
     """Read the log as the record says, decide again, and compare every number.
 
-    The bits are promised for the same versions on the same kind of machine; other versions are named.
+    Identical bits are promised for the same versions on the same kind of machine; others are named.
     """
     content = record if isinstance(record, dict) else read_record(record)
     verdict = str(content.get("verdict"))
@@ -98,7 +96,7 @@ def verify(
         raise SettingsError(
             f"the record is of kind '{content.get('kind')}', format {content.get('format')}.",
             expected=f"a gate or improve record of format {FORMAT}",
-            remedy="A record of another format is replayed by the version of Tidegate that wrote it"
+            remedy="Replay a record of another format with the version of Tidegate that wrote it"
             f"{_written_by(content)}.",
         )
     try:
@@ -112,11 +110,7 @@ def verify(
 def _written_by(content: dict[str, Any]) -> str:
     origin = content.get("provenance")
     versions = origin.get("versions") if isinstance(origin, dict) else None
-    return (
-        f" ({versions['tidegate']})"
-        if isinstance(versions, dict) and "tidegate" in versions
-        else ""
-    )
+    return f" ({versions['tidegate']})" if isinstance(versions, dict) and "tidegate" in versions else ""
 
 
 def _verified(content: dict[str, Any], verdict: str, source: Any, stage: Stage) -> Verification:
@@ -135,11 +129,11 @@ def _verified(content: dict[str, Any], verdict: str, source: Any, stage: Stage) 
 
 
 def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecord | Improvement:
-    settings = PlainSettings.from_plain(content["settings"])
+    settings = restored(PlainSettings, content["settings"])
     safe, seed, dates = content["safe"]["policy"], content["seed"], content["dates"]
     guardrails, multiplicity = guardrails_from(content.get("guardrails"))
     if content["kind"] == "improve":
-        search = SearchChoices.from_plain(content["search"])
+        search = restored(SearchChoices, content["search"])
         return improve(
             opened,
             safe=safe,
@@ -157,10 +151,10 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
         candidate=content["candidate"]["policy"],
         safe=safe,
         settings=settings,
-        training=None if known is None else TrainingRecord.from_plain(known),
+        training=None if known is None else restored(TrainingRecord, known),
         guardrails=guardrails,
         multiplicity=multiplicity,
-        budget=None if budget is None else Grant.from_plain(budget),
+        budget=None if budget is None else restored(Grant, budget),
         dates=dates,
         seed=seed,
         stage=stage,
@@ -182,7 +176,7 @@ def _outcome(
     if not differences:
         return Outcome.IDENTICAL
     places = {one.where for one in differences}
-    # What a search finds, and what is estimated, are results of the replay and not given to it.
+    # What a search finds, and what is estimated, are results of the replay, not inputs to it.
     given = content["kind"] == "gate" and not content["provenance"]["estimated"]
     hashes = {"candidate.policy_hash", "safe.policy_hash", "test_data_hash"}
     if given and places & hashes:

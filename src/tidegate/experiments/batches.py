@@ -75,9 +75,7 @@ def cut(sweep: Sweep, runs: Runs, *, size: int, seed: int) -> list[Batch]:
         for start in range(0, len(rows), width):
             part = runs.take(rows[start : start + width])
             name = f"{label}-{start:06d}"
-            batches.append(
-                Batch(sweep, tuple(zip(shapes, key, strict=True)), part, seed, width, name)
-            )
+            batches.append(Batch(sweep, tuple(zip(shapes, key, strict=True)), part, seed, width, name))
     return batches
 
 
@@ -106,9 +104,7 @@ def arguments(batch: Batch, runs: Runs) -> tuple[Any, ...]:
     numbers = (runs.cell * 1_000_003 + runs.setting) * 1_009 + runs.trial
     keys = jax.vmap(functools.partial(jax.random.fold_in, root))(jnp.asarray(numbers, jnp.uint32))
     cells = list(batch.sweep.cells.values())
-    world = {
-        name: jnp.asarray([cells[i][name] for i in runs.cell], jnp.float32) for name in cells[0]
-    }
+    world = {name: jnp.asarray([cells[i][name] for i in runs.cell], jnp.float32) for name in cells[0]}
     shapes = dict(batch.shape)
     drawn = {
         name: jnp.asarray(values, jnp.float32 if values.dtype.kind == "f" else jnp.int32)

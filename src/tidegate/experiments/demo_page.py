@@ -19,10 +19,10 @@ from ..reports.figures import (
     WORSE,
     draw_decision,
     draw_figure,
+    draw_scales,
     legend_above,
 )
 from ..reports.page import inline_svg, templates
-from ..reports.scales import draw_scales
 from ..simulators.diabetes import TREATMENTS
 from .demo import Demo, LiveRun, patient_days, true_advantage
 from .domains import Domain
@@ -68,9 +68,7 @@ def _patient_pictures(demo: Demo) -> dict[str, Any]:
     glucose = draw_figure(9, 4.0, lambda axis: draw_glucose_days(axis, days))
     drift = draw_figure(
         *(9, 3.8),
-        lambda axis: draw_best_treatment(
-            axis, demo.shown.window_ends, demo.action_performance, TREATMENTS
-        ),
+        lambda axis: draw_best_treatment(axis, demo.shown.window_ends, demo.action_performance, TREATMENTS),
     )
     return {
         "outside": [name for name, day in days.items() if bool(day.out_of_range)],

@@ -66,9 +66,7 @@ def draw_coverage(axis: Axes, rows: Sequence[CoverageRow], noise: Noise = Noise.
     """
     centre = TrendCell(noise=noise)
     shown = [row for row in rows if {**row.factors, "episodes": centre.episodes} == centre.factors]
-    for color, method in zip(
-        METHOD_COLORS, dict.fromkeys(row.method for row in shown), strict=False
-    ):
+    for color, method in zip(METHOD_COLORS, dict.fromkeys(row.method for row in shown), strict=False):
         line = [row for row in shown if row.method == method]
         line.sort(key=lambda row: row.factors["episodes"])
         axis.errorbar(

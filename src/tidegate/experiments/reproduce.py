@@ -14,9 +14,7 @@ from .store import Store, write_parquet
 from .sweep import Columns, Sweep, list_runs
 
 MOST_SETTINGS = 1_000
-Progress: TypeAlias = Callable[
-    [str, int, int], None
-]  # what is counted, how many are done, of how many
+Progress: TypeAlias = Callable[[str, int, int], None]  # what is counted, how many are done, of how many
 
 
 def silent(name: str, done: int, total: int) -> None:
@@ -34,9 +32,7 @@ class Effort:
     progress: Progress = silent
 
 
-def run_study(
-    sweeps: Sequence[Sweep], out: Path, effort: Effort, *, size: int | None = None
-) -> Columns:
+def run_study(sweeps: Sequence[Sweep], out: Path, effort: Effort, *, size: int | None = None) -> Columns:
     """Run every batch that the folder lacks; return all rows and leave them in rows.parquet.
 
     Runs per cell: up to 1,000 settings, then several trials of each.
@@ -76,9 +72,7 @@ def run_jobs(
 def split_runs(runs: int) -> tuple[int, int]:
     """Runs per cell -> (settings, trials)."""
     if runs < 1 or (runs > MOST_SETTINGS and runs % MOST_SETTINGS):
-        raise SettingsError(
-            f"runs is {runs}", expected=f"up to {MOST_SETTINGS}, or a multiple of it"
-        )
+        raise SettingsError(f"runs is {runs}", expected=f"up to {MOST_SETTINGS}, or a multiple of it")
     return min(runs, MOST_SETTINGS), max(1, runs // MOST_SETTINGS)
 
 

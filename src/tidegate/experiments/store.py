@@ -70,10 +70,7 @@ class Store:
             with np.load(self._part(job)) as part:
                 parts.append(dict(part))
         names = list(dict.fromkeys(name for part in parts for name in part))
-        return {
-            name: np.concatenate([part.get(name, _missing(part)) for part in parts])
-            for name in names
-        }
+        return {name: np.concatenate([part.get(name, _missing(part)) for part in parts]) for name in names}
 
     def _part(self, job: Job) -> Path:
         return self.parts / f"{job.name}.npz"

@@ -120,9 +120,7 @@ def load_sweep(path: str | Path) -> Sweep:
 
 def _distribution(name: str, spec: Mapping[str, list[Any]]) -> Distribution:
     if len(spec) != 1 or (kind := next(iter(spec))) not in _KINDS:
-        raise SettingsError(
-            f"'{name}' is drawn from {dict(spec)}", expected=f"one of {list(_KINDS)}"
-        )
+        raise SettingsError(f"'{name}' is drawn from {dict(spec)}", expected=f"one of {list(_KINDS)}")
     return _KINDS[kind](spec[kind])
 
 
@@ -161,7 +159,5 @@ def list_runs(sweep: Sweep, *, settings: int, trials: int, seed: int) -> Runs:
         name: distribution.draw(np.random.default_rng([seed, *name.encode()]), settings)
         for name, distribution in sweep.drawn.items()
     }
-    cell, setting, trial = (
-        grid.ravel() for grid in np.indices((len(sweep.cells), settings, trials))
-    )
+    cell, setting, trial = (grid.ravel() for grid in np.indices((len(sweep.cells), settings, trials)))
     return Runs(cell, setting, trial, {name: column[setting] for name, column in values.items()})

@@ -144,9 +144,7 @@ def trend_table(rows: Sequence[CoverageRow]) -> str:
             factors["order"],
         ]
         lines.append([*map(str, head), *map(_entry, cell)])
-    return markdown_table(
-        ["k", "1 − α", "noise", "order", *(row.method for row in cells[0])], lines
-    )
+    return markdown_table(["k", "1 − α", "noise", "order", *(row.method for row in cells[0])], lines)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -166,9 +164,7 @@ def _simulate(cell: TrendCell, keys: PRNGKeyArray) -> tuple[Array, Array]:
     return results
 
 
-def _intervals(
-    fit: TrendFit, key: PRNGKeyArray, draws: int, alpha: float
-) -> list[ConfidenceInterval]:
+def _intervals(fit: TrendFit, key: PRNGKeyArray, draws: int, alpha: float) -> list[ConfidenceInterval]:
     """The interval of every method from one fit."""
     sign_key, episode_key, block_key = jax.random.split(key, 3)
     n = fit.returns.size

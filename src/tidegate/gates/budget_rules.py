@@ -1,4 +1,4 @@
-"""How an error budget may be shared out, by name; without numbers, as the command's help needs it."""
+"""Named rules for an error budget. Imports no numerical library, so that the command's help is fast."""
 
 import enum
 
@@ -15,4 +15,4 @@ class BudgetRule(enum.StrEnum):
     POCOCK = "pocock"
     """Nearly even."""
     SIDAK = "sidak"
-    """Even, and each test on episodes after the last one: what was tested once is not tested again."""
+    """Even, and each test uses only episodes that no earlier test has used."""

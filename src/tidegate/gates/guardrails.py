@@ -1,4 +1,4 @@
-"""Guardrails: better on the reward, and no other outcome forecast to become worse than its margin."""
+"""Guardrails: better on the reward, and no other outcome forecast to worsen by more than its margin."""
 
 import dataclasses
 import math
@@ -25,8 +25,8 @@ class Guardrail:
     """An outcome that must not become worse by more than a margin.
 
     `margin` is in the outcome's own units per episode: the sum over an episode's steps, discounted as the
-    reward is. It says how much harm is bearable, and is chosen before the test. With 0, the outcome must
-    be shown to improve.
+    reward is. It says how much harm is tolerable, and must be chosen before the test. With 0, the outcome
+    must be shown to improve.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Guardrail:
 
     @property
     def sign(self) -> float:
-        """What makes more of the outcome better."""
+        """The factor that makes more of the outcome better."""
         return -1.0 if self.lower_is_better else 1.0
 
 
@@ -57,7 +57,7 @@ def parse_guardrail(text: str) -> Guardrail:
     """NAME:MARGIN, or NAME:MARGIN:higher for an outcome of which more is better.
 
     `complaints:0.02` must not rise by more than 0.02, `retention:0.01:higher` not fall by more than
-    0.01. A name may hold colons itself.
+    0.01. A name may itself contain colons.
     """
     rest, _, last = text.rpartition(":")
     direction = last if last in DIRECTIONS else "lower"
@@ -78,7 +78,7 @@ def parse_guardrail(text: str) -> Guardrail:
 class GuardrailDecision:
     """The test of one guardrail: a safety test of sign × outcome, which may lose up to the margin.
 
-    `decision` is that test, at `level`; its numbers have the sign that makes more better. `change` and
+    `decision` is that test, at `level`; its numbers are signed so that more is better. `change` and
     `bound` are in the outcome's own direction. `constant` is the outcome's value if it is the same in
     every test episode: then the log carries no evidence on it, whatever the test says.
     """
@@ -99,7 +99,7 @@ class GuardrailDecision:
 
     @property
     def bound(self) -> float:
-        """The worst change that the log leaves possible at this level."""
+        """The worst change that the log does not rule out at this level."""
         return self.guardrail.sign * self.decision.advantage.lower
 
     @property
@@ -173,8 +173,7 @@ class GuardedDecision:
     def __str__(self) -> str:
         found = self.main.advantage
         numbers = (
-            f"[reward: change {found.point:+.4g}, at least {found.lower:+.4g}; "
-            f"level {self.main_level:.4g}]"
+            f"[reward: change {found.point:+.4g}, at least {found.lower:+.4g}; level {self.main_level:.4g}]"
         )
         held = (f"Guardrail: {one.sentence}" for one in self.guardrails if one.passed)
         return "\n".join([f"{self.verdict.name}: {self.sentence} {numbers}", *held])
@@ -197,12 +196,12 @@ def guarded_test(
 
     There are m = 1 + len(guardrails) null hypotheses: that the reward does not improve, and, for each
     guardrail, that its outcome becomes worse by the margin or more. DEPLOY only if all m are rejected
-    and no single test has another doubt (support, too few episodes, …). A test that asks for all is an
+    and no test raises another doubt (support, too few episodes, …). Requiring all of them makes this an
     intersection–union test (Berger, 1982): with every hypothesis at level α, a wrong deployment has
-    probability α at most, whatever m. So Holm's rule is more careful than a wrong deployment asks for.
-    What it buys: with probability 1 − α every outcome that is said to pass does, also when the gate
-    stays shut because of another. It costs power; `Multiplicity.NONE` leaves it out. (The bounds are
-    each at their own level. Those of `BONFERRONI`, all at α/m, hold at once too.)
+    probability at most α, whatever m. So Holm's rule is stricter than that guarantee requires. What it
+    adds: with probability 1 − α every outcome that is reported to pass does pass, even when the gate
+    stays shut because of another. It costs power; `Multiplicity.NONE` leaves it out. (Each bound is at
+    its own level. Those of `BONFERRONI`, all at α/m, also hold simultaneously.)
 
     Holm's rule needs p-values. For a test that has none, each has level α/m (Bonferroni).
     Without guardrails this is `safety_test`.
@@ -246,7 +245,7 @@ def guarded_test(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Hypothesis:
-    """What one safety test is given; the main one has margin 0 and sign 1."""
+    """The inputs of one safety test; the main one has margin 0 and sign 1."""
 
     held_out: HeldOutEpisodes
     training: TrainingEpisodes | None
@@ -291,7 +290,7 @@ def _levels(
 
 
 def _rejects(decision: Decision, level: float) -> bool:
-    """A test says so twice, by its verdict at this level and by its p-value, where it has one."""
+    """Whether the test's verdict at this level and its p-value, if it has one, both reject."""
     small = decision.p_value is None or decision.p_value <= level
     return decision.verdict is Verdict.DEPLOY and small
 

@@ -8,7 +8,7 @@
 `tidegate.commands.gate(..., budget=Budget("budget.json"))` does all of it.
 
 The file is sealed with its own hash, as decision records are. It cannot show that it was deleted, or
-that a gate was asked without it.
+that a gate was run without it.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from ..arrays import in_double
 from ..comparison import Verdict
 from ..errors import SettingsError
 from ..loop import Spending
-from ..record import SEAL, plain, read_record, record_hash, sealed, write_record
+from ..record import SEAL, plain, read_record, record_hash, restored, sealed, write_record
 from .budget_rules import BudgetRule
 from .spending import (
     EvenSpending,
@@ -76,7 +76,7 @@ class BudgetPlan:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """The file of a ledger, and the plan that it has, or is begun with."""
+    """The file of a ledger, and the plan that it has or is started with."""
 
     path: str | Path
     plan: BudgetPlan = dataclasses.field(default_factory=BudgetPlan)
@@ -84,9 +84,9 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One test: on what, at which level, and what it said.
+    """One test: what was tested, at which level, and the verdict.
 
-    `question` is the hash of all that the answer depends on, the level apart; `last_episode` the last
+    `question` is the hash of all that the answer depends on except the level; `last_episode` the last
     one tested; `record_hash` the seal of the decision record.
     """
 
@@ -98,12 +98,6 @@ class Entry:
     verdict: Verdict
     last_episode: float
     record_hash: str
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """An entry as the file holds it."""
-        fields = {field.name: plain[field.name] for field in dataclasses.fields(cls)}
-        return cls(**{**fields, "verdict": Verdict[fields["verdict"]]})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,7 +123,7 @@ class Turn:
         last_episode: float,
         record_hash: str,
     ) -> Entry:
-        """The ledger's line on this test."""
+        """The ledger's entry for this test."""
         known = p_value if p_value is not None and math.isfinite(p_value) else None
         asked = (self.number, self.question, data_hash, self.level)
         return Entry(*asked, known, verdict, last_episode, record_hash)
@@ -139,7 +133,7 @@ class Turn:
 class Grant:
     """What a gate was allowed: the budget's part of a decision record, and all that a replay needs.
 
-    `after` is the last episode that may not be tested any more; None if all may be.
+    `after` is the last episode that may no longer be tested; None if all may be.
     """
 
     number: int
@@ -149,12 +143,6 @@ class Grant:
     rule: BudgetRule
     tests: int
     after: float | None
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The grant in a record."""
-        fields = {field.name: plain[field.name] for field in dataclasses.fields(cls)}
-        return cls(**{**fields, "rule": BudgetRule[fields["rule"]]})
 
     def __str__(self) -> str:
         if not self.level > 0:
@@ -191,34 +179,30 @@ class Ledger:
 
     @classmethod
     def from_plain(cls, plain: Mapping[str, Any]) -> Self:
-        """The ledger in a file, if the file is whole."""
+        """The ledger in a file, if the file is intact."""
         if record_hash(dict(plain)) != plain[SEAL]:
-            raise SettingsError("it was changed after it was written: its own hash does not fit.")
+            raise SettingsError("it was changed after it was written: its hash does not match.")
         if (plain["kind"], plain["format"]) != (KIND, FORMAT):
             raise SettingsError(f"it is of kind '{plain['kind']}', format {plain['format']}.")
-        plan = BudgetPlan(BudgetRule[plain["plan"]["rule"]], plain["plan"]["tests"])
-        entries = tuple(Entry.from_plain(entry) for entry in plain["entries"])
-        ledger = cls(plain["alpha"], plan, entries)
-        for number, entry in enumerate(entries, 1):
+        ledger = restored(cls, plain)
+        for number, entry in enumerate(ledger.entries, 1):
             if entry.number != number or not math.isclose(entry.level, _level(ledger, number)):
-                raise SettingsError(
-                    f"entry {number} does not have the number or the level of its turn."
-                )
+                raise SettingsError(f"entry {number} has the wrong number or level for its turn.")
         return ledger
 
 
 def open_ledger(path: str | Path, alpha: float, plan: BudgetPlan) -> Ledger:
-    """The ledger at this path, which must be of this budget; a missing one is begun."""
+    """The ledger at this path, which must have this budget; a missing one is started."""
     if not Path(path).exists():
-        plan.spending(alpha)  # its own errors come before a file is made
+        plan.spending(alpha)  # raises its errors before a file is made
         save_ledger(Ledger(alpha, plan), path)
     ledger = read_ledger(path)
     if (ledger.alpha, ledger.plan) != (alpha, plan):
         raise SettingsError(
             f"{path} is a budget of α = {ledger.alpha:g}, {ledger.plan}; "
-            f"asked for was α = {alpha:g}, {plan}.",
+            f"this gate asks for α = {alpha:g}, {plan}.",
             expected="the same budget at every gate",
-            remedy="Give the flags of the first time, or begin another ledger.",
+            remedy="Use the same flags as the first time, or start another ledger.",
         )
     return ledger
 
@@ -240,11 +224,11 @@ def read_ledger(path: str | Path) -> Ledger:
 
 
 def save_ledger(ledger: Ledger, path: str | Path) -> None:
-    """Write the ledger whole or not at all, and never over entries that another gate has made since."""
+    """Write the ledger whole or not at all, and never over entries made by another gate meanwhile."""
     path = Path(path)
     scratch = path.with_name(f"{path.name}.tmp")
     try:
-        scratch.touch(exist_ok=False)  # of two gates at once, one fails here
+        scratch.touch(exist_ok=False)  # if two gates run at once, one fails here
     except FileExistsError as error:
         raise SettingsError(
             f"{scratch} exists: another gate is writing the ledger, or one was interrupted.",
@@ -272,18 +256,18 @@ def next_level(ledger: Ledger) -> float:
 def question_hash(
     test_data_hash: str, policy_hashes: Mapping[str, str], settings: Mapping[str, Any], seed: int
 ) -> str:
-    """The identity of a question: all that its answer depends on, except the level that it is granted.
+    """The identity of a question: all that its answer depends on, except the granted level.
 
     `test_data_hash` is that of the episodes that may be tested, with the policies' recorded
-    probabilities; `settings` hold whatever else moves the answer. The seed belongs to it, so that
-    nobody can ask again until the draws happen to be favourable.
+    probabilities; `settings` hold whatever else affects the answer. The seed is included, so that
+    nobody can repeat the question until the draws happen to be favourable.
     """
     hashes = {"test_data_hash": test_data_hash, "policy_hashes": dict(policy_hashes)}
     return record_hash({**hashes, "settings": dict(settings), "seed": seed})
 
 
 def next_test(ledger: Ledger, question: str) -> Turn:
-    """The turn of a question: the next one, or its own again if it was asked before."""
+    """The turn of a question: the next one, or the one it had if it was asked before."""
     known = [entry for entry in ledger.entries if entry.question == question]
     number = known[0].number if known else len(ledger.entries) + 1
     used = [entry.last_episode for entry in ledger.entries[: number - 1]]
@@ -304,7 +288,7 @@ def episodes_for(grant: Grant, episodes: Part) -> Part:
 
 
 def entered(ledger: Ledger, entry: Entry) -> Ledger:
-    """The ledger with one more test; a question that was answered before spends nothing again."""
+    """The ledger with one more test; a question that was answered before spends nothing more."""
     if any(known.question == entry.question for known in ledger.entries):
         return ledger
     turn = next_test(ledger, entry.question)

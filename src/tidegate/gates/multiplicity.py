@@ -1,4 +1,4 @@
-"""Several hypotheses, one error rate: Bonferroni's and Holm's rules. No numbers are imported here."""
+"""Several hypotheses, one error rate: Bonferroni's and Holm's rules. Imports no numerical library."""
 
 import enum
 import math
@@ -13,8 +13,8 @@ class Multiplicity(enum.StrEnum):
     """How the level of several tests is shared.
 
     `NONE` tests each at α. All must pass before the gate opens, so even this allows a wrong deployment
-    with probability α only (the intersection–union test of Berger, 1982). The others buy more: with
-    probability 1 − α every outcome that is said to pass does, also when the gate stays shut.
+    with probability α only (the intersection–union test of Berger, 1982). The others guarantee more: with
+    probability 1 − α every outcome that is reported to pass does pass, even when the gate stays shut.
     """
 
     HOLM = "holm"
@@ -54,17 +54,17 @@ def bonferroni(p_values: PValues, alpha: float) -> tuple[bool, ...]:
 def holm(p_values: PValues, alpha: float) -> tuple[bool, ...]:
     """Which hypotheses Holm's step-down rule (1979) rejects, in the order given.
 
-    Any set of true hypotheses is left alone with probability 1 − α, however the tests depend on each
-    other. A missing p-value (None, NaN) is never rejected, but counts among the m.
+    With probability 1 − α no true hypothesis is rejected, however the tests depend on each other. A
+    missing p-value (None, NaN) is never rejected, but counts among the m.
     """
     levels = holm_levels(p_values, alpha)
     return tuple(_or_infinity(p) <= level for p, level in zip(p_values, levels, strict=True))
 
 
 def holm_levels(p_values: PValues, alpha: float) -> tuple[float, ...]:
-    """The level that each p-value meets: α/m for the smallest, α/(m − 1) for the next, ….
+    """The level that each p-value is compared with: α/m for the smallest, α/(m − 1) for the next, ….
 
-    The first one above its level ends the steps: those behind it are larger, and get its level too.
+    The first one above its level ends the steps: those after it are larger, and get its level too.
     So a hypothesis is rejected if and only if its p-value is at most its level.
     """
     _checked(alpha)

@@ -1,8 +1,8 @@
 """How much of α each test of a sequence may use, so that the whole sequence errs with probability α.
 
-A gate that is asked every week has many chances to be wrong. If the j-th test has level αⱼ and Σ αⱼ ≤ α,
+A gate that is used every week has many chances to be wrong. If the j-th test has level αⱼ and Σ αⱼ ≤ α,
 then the chance of any wrong deployment, ever, is at most α (Boole). Nothing is assumed about how the
-tests depend on each other, so they may share their episodes, and each may be of another candidate. On the
+tests depend on each other, so they may share episodes, and each may test a different candidate. On the
 same log they share most of their episodes: then the true chance is smaller than α, and the bound is
 conservative. But each test must keep its level, and levels are small: see docs/repeated-tests.md for how
 many episodes that takes.
@@ -36,8 +36,8 @@ class FlatLevel(Spending):
 class HarmonicSpending(Spending):
     """Any number of tests: α h/(j+h−1) − α h/(j+h) for the j-th, which adds up to α J/(J+h) after J.
 
-    Half of α is spent after `half` tests, and what is left never runs out. Of the rules without an end
-    it is chosen for its power in the 50th to the 250th test. At α = 0.05 the 100th test has level 1.3e-4
+    Half of α is spent after `half` tests, and what is left never runs out. Among open-ended rules, it was
+    chosen for its power in the 50th to the 250th test. At α = 0.05 the 100th test has level 1.3e-4
     (z = 3.66). The series 6/(π² j²) leaves it 3.0e-6 (4.52) and c/(j log²(j+1)) 6.9e-6 (4.35), because
     they spend three fifths of α on the first test, when there are the fewest episodes.
     """
@@ -83,8 +83,8 @@ class FractionSpending(PlannedSpending):
     """An alpha-spending function over the share of the planned information (Lan and DeMets, 1983).
 
     The j-th of the planned tests may use what is spent between (j−1)/tests and j/tests. A trial in
-    medicine would turn these increments into wider levels by the joint law of its tests. This is not
-    done: candidates change from test to test, so the law is unknown, and by Boole it is not needed.
+    medicine would turn these increments into larger levels by the joint law of its tests. That is not
+    done here: candidates change from test to test, so the law is unknown, and Boole's bound needs none.
     """
 
     @abc.abstractmethod
@@ -104,7 +104,7 @@ class FractionSpending(PlannedSpending):
 class OBrienFlemingSpending(FractionSpending):
     """2 − 2Φ(z/√fraction), z the upper α/2 point: next to nothing at first, most of it at the end.
 
-    For plans whose last tests matter most: the log is longest then.
+    In the manner of O'Brien and Fleming (1979): for plans whose last tests, on the longest log, matter most.
     """
 
     def spent(self, fraction: Any) -> Float[Array, "..."]:
@@ -113,7 +113,7 @@ class OBrienFlemingSpending(FractionSpending):
 
 
 class PocockSpending(FractionSpending):
-    """α log(1 + (e − 1) fraction): nearly even, a little more at first."""
+    """α log(1 + (e − 1) fraction), in the manner of Pocock (1977): nearly even, a little more at first."""
 
     def spent(self, fraction: Any) -> Float[Array, "..."]:
         return self.alpha * jnp.log1p((math.e - 1) * _share(fraction))
@@ -128,7 +128,7 @@ def since(log: EpisodeLog, time: Any) -> EpisodeLog:
 def fresh(episodes: Part, time: float) -> Part:
     """The episodes after the last test, which ended at this time; the trend's axis begins there too.
 
-    With them alone, a test knows nothing of the earlier ones, so `SidakLevel` applies. It rests on fewer
+    A test on these alone owes nothing to the earlier tests, so `SidakLevel` applies. It rests on fewer
     episodes, though, and a trend needs many.
     """
     span = episodes.span

@@ -67,9 +67,7 @@ def _whole_episodes(
     yield _checked(carried, _ids(carried, columns), columns, specs, last)
 
 
-def _checked(
-    table: Table, ids: Values, columns: Columns, specs: Sequence[PolicySpec], last: float
-) -> Rows:
+def _checked(table: Table, ids: Values, columns: Columns, specs: Sequence[PolicySpec], last: float) -> Rows:
     """The numbers of a table that follows the episode `last`, checked by the door's rules."""
     places, starts = table.places, episode_starts(ids)
     rewards = table.floats(columns.reward)

@@ -104,14 +104,10 @@ def load_columns(path: str | Path) -> Columns:
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"{path} is not TOML: {error}.", expected='as in reward = "profit"'
-        ) from error
+        raise SettingsError(f"{path} is not TOML: {error}.", expected='as in reward = "profit"') from error
     table = content.get("columns", content)
     if not isinstance(table, dict):
-        raise SettingsError(
-            f"'columns' in {path} is {table!r}.", expected="a table of column names"
-        )
+        raise SettingsError(f"'columns' in {path} is {table!r}.", expected="a table of column names")
     return override_columns(Columns(), table)
 
 

@@ -128,9 +128,7 @@ def _check_utf8(content: bytes, name: str) -> None:
 
 def _check_fields(content: bytes, name: str, separator: str) -> None:
     try:
-        reader = csv.reader(
-            io.StringIO(content.decode(), newline=""), delimiter=separator, strict=True
-        )
+        reader = csv.reader(io.StringIO(content.decode(), newline=""), delimiter=separator, strict=True)
         header = next(reader, [])
         for row, fields in enumerate(reader, start=1):
             if len(fields) > len(header):

@@ -35,9 +35,7 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
     names = [str(name) for name in frame.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise LogError(
-            f"the frame has two columns named {twice[0]!r}.", remedy="Rename one of them."
-        )
+        raise LogError(f"the frame has two columns named {twice[0]!r}.", remedy="Rename one of them.")
     return pl.DataFrame([_column(name, frame.iloc[:, i]) for i, name in enumerate(names)])
 
 

@@ -30,9 +30,7 @@ def require_parts(table: Table, columns: Columns) -> None:
     if columns.behavior_prob is not None and columns.behavior_prob not in names:
         close = [name for name in names if "prob" in name.lower() or "prop" in name.lower()]
         hint = f" Did you mean {' or '.join(map(repr, close[:3]))}?" if close else ""
-        raise missing_propensities(
-            f"there is no column '{columns.behavior_prob}' of propensities.{hint}"
-        )
+        raise missing_propensities(f"there is no column '{columns.behavior_prob}' of propensities.{hint}")
     step = None if columns.step == Columns.step else columns.step
     rest = (columns.behavior_prob, step, columns.state, columns.time)
     wanted = (*columns.action_columns, columns.reward, *columns.features, *rest)

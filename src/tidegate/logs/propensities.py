@@ -19,9 +19,7 @@ from .reading import LoadedLog, Propensities
 BINS = 10
 MAX_CELLS = 2**28
 
-Model: TypeAlias = Callable[
-    [Floats], Floats
-]  # features of some rows -> log-probabilities of actions
+Model: TypeAlias = Callable[[Floats], Floats]  # features of some rows -> log-probabilities of actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,21 +73,15 @@ def estimate_propensities(
     the calibration sees a random part of the episodes only; the propensities used see all of them.
     """
     if not 0 < held_out_fraction < 1:
-        raise SettingsError(
-            f"held_out_fraction is {held_out_fraction}", expected="a share between 0 and 1"
-        )
+        raise SettingsError(f"held_out_fraction is {held_out_fraction}", expected="a share between 0 and 1")
     features, actions, num_actions = _training_data(loaded)
     held_out = _held_out_rows(loaded, held_out_fraction, seed)
     shown = _fit(features[~held_out], actions[~held_out], num_actions, penalty)
     model = _fit(features, actions, num_actions, penalty)
     chosen = _chosen(model(features), actions)
-    calibration = _calibration(
-        shown, features[held_out], actions[held_out], actions[~held_out], chosen
-    )
+    calibration = _calibration(shown, features[held_out], actions[held_out], actions[~held_out], chosen)
     log = dataclasses.replace(loaded.log, behavior_log_probs=loaded.grid(chosen))
-    return dataclasses.replace(
-        loaded, log=log, propensities=Propensities.ESTIMATED, calibration=calibration
-    )
+    return dataclasses.replace(loaded, log=log, propensities=Propensities.ESTIMATED, calibration=calibration)
 
 
 def _training_data(loaded: LoadedLog) -> tuple[Floats, Integers, int]:
@@ -140,9 +132,7 @@ def _fit(features: Floats, actions: Integers, num_actions: int, penalty: float) 
     return lambda rows: np.asarray(log_softmax(((rows - center) / scale) @ weights + bias, axis=1))
 
 
-def _logistic(
-    inputs: Floats, actions: Integers, bias: Floats, penalty: float
-) -> tuple[Floats, Floats]:
+def _logistic(inputs: Floats, actions: Integers, bias: Floats, penalty: float) -> tuple[Floats, Floats]:
     """Weights and intercepts of ridge-penalised maximum likelihood; the intercepts are free."""
     shape = inputs.shape[1], bias.size
     targets = np.zeros((actions.size, bias.size))

@@ -91,9 +91,7 @@ def read_log(
         table = table.take(line.order)
         notes.append("The rows were not in order: they were sorted by episode and step.")
     if columns.episode is None and columns.step in table.frame.columns:
-        notes.append(
-            f"Every row counts as an episode, although there is a column '{columns.step}'."
-        )
+        notes.append(f"Every row counts as an episode, although there is a column '{columns.step}'.")
     labels = action_labels(table, columns)
     fields = check_rows(
         read_steps(table, columns, labels),

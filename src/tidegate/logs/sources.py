@@ -61,9 +61,7 @@ def _matches(name: str) -> list[Path]:
         raise LogError(f"{name} is a folder.", remedy=f"Name its files, as in '{name}/*.parquet'.")
     found = sorted(Path(one) for one in glob.glob(name, recursive=True) if Path(one).is_file())
     if not found:
-        raise LogError(
-            f"there is no file {name}.", remedy="Check the path; a glob must match some file."
-        )
+        raise LogError(f"there is no file {name}.", remedy="Check the path; a glob must match some file.")
     return found
 
 

@@ -68,9 +68,7 @@ def resolve_policy(spec: str | PolicySpec, loaded: LoadedLog) -> tuple[Policy, L
     log = loaded.log
     if loaded.propensities is Propensities.ABSENT:
         if spec.kind not in (SpecKind.BEHAVIOR, SpecKind.RATIO):
-            raise missing_propensities(
-                f"'{spec}' needs propensities, and the log was read without them."
-            )
+            raise missing_propensities(f"'{spec}' needs propensities, and the log was read without them.")
         # Where only ratios are known, β = 1: then π/β is the ratio, and nothing else is asked of β.
         log = dataclasses.replace(log, behavior_log_probs=np.zeros(np.shape(log.mask)))
     if spec.kind is SpecKind.POLICY:

@@ -74,9 +74,7 @@ def stream_returns(
     specs = tuple(parse_spec(one) if isinstance(one, str) else one for one in policies)
     _check_settings(columns, specs, discount, chunk_rows)
     blocks = [_block(rows, discount) for rows in whole_episodes(source, columns, specs, chunk_rows)]
-    ids, times, lengths, sums = (
-        np.concatenate(pieces, axis=-1) for pieces in zip(*blocks, strict=True)
-    )
+    ids, times, lengths, sums = (np.concatenate(pieces, axis=-1) for pieces in zip(*blocks, strict=True))
     order, numbers, meaning = _timeline(ids, times, columns)
     lengths, sums = lengths[order], sums[:, :, order]
     return StreamedReturns(
@@ -150,9 +148,7 @@ def _stopped(ratios: Floats, partial: Floats, lengths: Values, discount: float) 
         return np.asarray((partial + np.where(rest > 0, ratios * rest, 0.0)) / totals[-1])
 
 
-def _timeline(
-    ids: Values, times: Floats, columns: Columns
-) -> tuple[Values | slice, Floats, TimeMeaning]:
+def _timeline(ids: Values, times: Floats, columns: Columns) -> tuple[Values | slice, Floats, TimeMeaning]:
     if columns.time is None:
         return slice(None), ids.astype(np.float64), TimeMeaning(TimeUnit.EPISODE, None)
     if np.unique(ids).size < ids.size:

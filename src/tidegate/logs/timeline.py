@@ -43,9 +43,7 @@ class TimeMeaning:
         if self.column is None:
             return "time is the episode number; the lookahead counts episode numbers"
         if self.unit is TimeUnit.EPISODE:
-            return (
-                f"time is the rank of an episode by '{self.column}'; the lookahead counts episodes"
-            )
+            return f"time is the rank of an episode by '{self.column}'; the lookahead counts episodes"
         if self.unit is TimeUnit.NUMBER:
             return f"time is '{self.column}' as it stands; the lookahead counts its units"
         return (
@@ -119,8 +117,7 @@ def episode_numbers(table: Table, name: str) -> Values:
         if not (is_text(column) or column.dtype.is_temporal()):
             raise
         raise LogError(
-            f"the episodes have names ({column.dtype}), which do not tell their order in time: "
-            f"{error.what}",
+            f"the episodes have names ({column.dtype}), which do not tell their order in time: {error.what}",
             where=error.where,
             expected="episode numbers that grow with time, or a time column",
             remedy="Name a time column: episodes are then ordered by it, whatever they are called.",
@@ -189,13 +186,9 @@ def _parsed_times(column: pl.Series, places: Places) -> pl.Series:
     text, parsed = column.str.strip_chars(), []
     for pattern in ("%+", None):
         with contextlib.suppress(*PARSER_ERRORS):
-            times = text.str.to_datetime(
-                pattern, strict=False, time_unit="us", ambiguous="earliest"
-            )
+            times = text.str.to_datetime(pattern, strict=False, time_unit="us", ambiguous="earliest")
             parsed.append(times.dt.convert_time_zone("UTC").dt.replace_time_zone(None))
-    best = min(
-        parsed, key=pl.Series.null_count, default=pl.Series([None]).new_from_index(0, len(text))
-    )
+    best = min(parsed, key=pl.Series.null_count, default=pl.Series([None]).new_from_index(0, len(text)))
     if best.null_count() == 0:
         return best
     bad = np.flatnonzero(best.is_null().to_numpy())

@@ -38,13 +38,9 @@ def _mark_meals(axis: Axes, day: "DayRecord", hours: "Floats") -> None:
     grams = np.asarray(day.meals)
     eaten = grams > 0
     top = axis.get_ylim()[1]
-    axis.plot(
-        hours[eaten], np.full(eaten.sum(), 0.97 * top), "v", color="#374151", ms=6, label="meal"
-    )
+    axis.plot(hours[eaten], np.full(eaten.sum(), 0.97 * top), "v", color="#374151", ms=6, label="meal")
     for hour, gram in zip(hours[eaten], grams[eaten], strict=True):
-        axis.annotate(
-            f"{gram:.0f} g", (hour, 0.94 * top), ha="center", va="top", fontsize=8, color="#374151"
-        )
+        axis.annotate(f"{gram:.0f} g", (hour, 0.94 * top), ha="center", va="top", fontsize=8, color="#374151")
 
 
 def _mark_boluses(axis: Axes, days: "dict[str, DayRecord]", hours: "Floats") -> None:

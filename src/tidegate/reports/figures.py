@@ -22,7 +22,13 @@ Plain = Mapping[str, Any]  # a record, or a part of one, in plain values
 CANDIDATE, SAFE, OBSERVED = "#c2410c", "#1d4ed8", "#9ca3af"
 BETTER, WORSE, KEPT = "#15803d", "#b91c1c", "#e5e7eb"
 STATIONARY = "#a16207"
-MAX_DOTS = 4000  # more than that is a blot
+MAX_DOTS = 4000  # more would be a blot
+MARKS: dict[str, dict[str, Any]] = {
+    "leads": {"marker": "D", "mfc": CANDIDATE, "color": CANDIDATE},
+    "must pass": {"marker": "o", "mfc": CANDIDATE, "color": CANDIDATE},
+    "must not contradict": {"marker": "o", "mfc": "white", "color": CANDIDATE},
+    "not asked": {"marker": "o", "mfc": OBSERVED, "color": OBSERVED},
+}
 STYLE: Any = {
     "font.size": 10,
     "font.family": "sans-serif",
@@ -159,9 +165,7 @@ def legend_above(axis: Axes, ncols: int, markerscale: float = 2) -> None:
 def _draw_forecast(axis: Axes, forecast: Plain, color: str, name: str) -> None:
     """The trend, and at its end the interval of the mean over the forecast window, drawn wide enough."""
     times = floats(forecast["curve"]["episode"])
-    axis.plot(
-        times, floats(forecast["curve"]["fitted"]), color=color, lw=1.8, label=f"{name}: trend"
-    )
+    axis.plot(times, floats(forecast["curve"]["fitted"]), color=color, lw=1.8, label=f"{name}: trend")
     first, last = floats(forecast["forecast_episodes"] or (None, None))
     lower, point, upper = floats(forecast[name] for name in ("lower", "point", "upper"))
     start = _points(forecast)[0].min(initial=times[0])
@@ -185,9 +189,7 @@ def draw_backtest(
     """At each past date: the forecast with its intervals, and whether what came next lay inside."""
     dates, nominal = floats(backtest["dates"]), f"{1 - backtest['alpha']:.0%}"
     policy = {name: floats(values) for name, values in backtest[role].items()}
-    realised, low, high = (
-        policy[name] for name in ("realised", "predicted_lower", "predicted_upper")
-    )
+    realised, low, high = (policy[name] for name in ("realised", "predicted_lower", "predicted_upper"))
     known = np.isfinite(realised) & np.isfinite(low) & np.isfinite(high)
     inside = known & (low <= realised) & (realised <= high)
     missed = known & ~inside
@@ -210,3 +212,32 @@ def draw_backtest(
     axis.set_ylim(*_margined(np.concatenate([low[usual], high[usual], realised])))
     legend_above(axis, ncols=legend_columns, markerscale=1)
     return axis
+
+
+def draw_scales(axis: Axes, advantage: Plain, unit: str = "episodes") -> Axes:
+    """The forecast advantage at each scale, the longest on top, with its noise and its bias."""
+    scales = advantage["scales"]
+    for row, scale in enumerate(scales):
+        _draw_scale(axis, row, scale, MARKS[scale["role"]])
+    for role, mark in MARKS.items():
+        if any(scale["role"] == role for scale in scales):
+            axis.plot([], [], ls="", ms=6, label=role, **mark)
+    axis.axvline(-advantage["margin"], color="#374151", lw=1)
+    axis.set_yticks(range(len(scales)), [f"last {round(one['span']):,} {unit}" for one in scales])
+    axis.invert_yaxis()
+    axis.margins(y=0.12)
+    axis.set_xlabel("forecast advantage, candidate − safe")
+    legend_above(axis, ncols=4, markerscale=1)
+    return axis
+
+
+def _draw_scale(axis: Axes, row: int, scale: Plain, mark: dict[str, Any]) -> None:
+    """A thick bar for one standard error of noise, a thin one for noise and bias together."""
+    point, error, bias = floats(scale[name] for name in ("point", "standard_error", "bias"))
+    if not np.isfinite(point + error):
+        return
+    noise = np.sqrt(max(error**2 - bias**2, 0.0))
+    for reach, width in ((error, 1.0), (noise, 4.0)):
+        ends = (point - reach, point + reach)
+        axis.plot(ends, (row, row), color=mark["color"], lw=width, alpha=0.6, solid_capstyle="butt")
+    axis.plot(point, row, ms=6, **mark)

@@ -1,7 +1,7 @@
 """The record of a command as one self-contained page: for a manager at the top, then for a statistician.
 
 Everything is drawn and written from the record's `to_dict`, so that a stored record gives the same page.
-Each number stands in a <data> element whose value is the JSON's own; only its text is rounded. The words
+Each number is in a <data> element whose value is the JSON's own; only its text is rounded. The words
 are in the templates, one for each kind of record.
 """
 
@@ -36,14 +36,14 @@ GOODNESS = (
     "The bounds assume {trend}, independent episodes and no jumps. A p-value below 0.01 is a warning: "
     "such a departure would be rare if the assumption held.",
 )
-# What the log says of the reward, and how a broken guardrail is joined to it.
+# What the log says about the reward, and how a broken guardrail is joined to it.
 SAYS = {
     Reason.BETTER.name: ("shows that", "but not that"),
     Reason.NOT_BETTER.name: ("does not show that", "nor that"),
     Reason.SCALES_DISAGREE.name: ("does not show that", "nor that"),
     Reason.BUDGET_SPENT.name: ("was not asked whether", "nor whether"),
 }
-IN_WORDS = ("forecast", "trend", "rule", "doubly_robust")  # settings told elsewhere on the page
+IN_WORDS = ("forecast", "trend", "rule", "doubly_robust")  # settings shown elsewhere on the page
 
 
 class Record(Protocol):
@@ -102,26 +102,22 @@ def _gate_words(data: Plain) -> dict[str, str]:
 
 
 def _checked(data: Plain) -> list[tuple[str, Sequence[Plain], bool]]:
-    """For whom the log was checked, what was found, and whether that is folded away."""
+    """For which policies the log was checked, what was found, and whether that is folded away."""
     if "checks" in data:
-        return [
-            (name, data["checks"][role]["findings"], role == "safe") for role, name in ROLES.items()
-        ]
+        return [(name, data["checks"][role]["findings"], role == "safe") for role, name in ROLES.items()]
     found = data["check"]["findings"] if "check" in data else data.get("findings")
     return [("policy", found, False)] if found else []
 
 
 def _caveats(data: Plain) -> list[str]:
-    """What must be known first, but for failed tests, which `_warnings` names."""
+    """What must be known first, except failed tests, which `_warnings` names."""
     findings = [one for _, rows, _ in _checked(data) for one in rows]
-    failed = [
-        one["sentence"] for one in findings if one["name"] in TESTS and one["level"] == "WARNING"
-    ]
+    failed = [one["sentence"] for one in findings if one["name"] in TESTS and one["level"] == "WARNING"]
     return [one for one in data.get("caveats", ()) if not any(part in one for part in failed)]
 
 
 def _warnings(data: Plain) -> list[str]:
-    """In a line each; the tables below say it at length."""
+    """One line each; the tables below give the details."""
     return [
         line
         for whom, findings, _ in _checked(data)

@@ -14,12 +14,12 @@ from .figures import (
     draw_comparison,
     draw_evaluation,
     draw_figure,
+    draw_scales,
     floats,
     legend_above,
 )
 from .log_words import Plain, axis_label, units
 from .page import inline_svg
-from .scales import draw_scales
 
 WIDE, NARROW, HEIGHT = 9.0, 3.6, 4.2  # inches; a narrow picture has its legend in fewer columns
 ESTIMATES = {
@@ -42,7 +42,7 @@ class Picture:
 def picture(
     title: str, caption: str, draw: Callable[[Axes, int], Axes], *, height: float = HEIGHT
 ) -> Picture:
-    """Draw it twice; `draw` is told how many columns its legend may have."""
+    """Draw it twice; `draw` gets the number of columns that its legend may have."""
     wide = draw_figure(WIDE, height, lambda axis: draw(axis, 2))
     narrow = draw_figure(NARROW, height, lambda axis: draw(axis, 1))
     return Picture(inline_svg(wide, title), inline_svg(narrow, f"{title}, narrow"), caption)
@@ -72,8 +72,8 @@ def comparison_picture(data: Plain) -> Picture:
 
 
 def evaluation_picture(data: Plain, forecast: Plain, stationary: Plain | None = None) -> Picture:
-    """One policy: its estimated returns, trend and forecast, and what a still world would give."""
-    still = ", and the forecast if the world stood still" if stationary else ""
+    """One policy: its estimated returns, trend and forecast, and the forecast if nothing changed."""
+    still = ", and the forecast if nothing changed" if stationary else ""
     return picture(
         "Estimated returns, trend and forecast",
         f"Dots: what the policy would have earned in single episodes, {estimates(data)}. Circles: means of "
@@ -97,7 +97,7 @@ def scale_picture(data: Plain) -> Picture:
         f"Forecast advantage of the candidate at {count} time scales, of which {ahead} are above zero",
         "The forecast advantage at each time scale. Thick bars: one standard error of noise; thin bars: "
         "with the bias. Diamond: the leading scale. Filled circles must pass, open ones must not "
-        "contradict, grey ones are not asked. Right of the upright line the candidate is better. What "
+        "contradict, grey ones are not asked. Right of the vertical line the candidate is better. What "
         "lies far from the scales that must pass is cut off at the edge.",
         lambda axis, columns: _draw_scales(axis, data["advantage"], units(data), columns),
         height=1.8 + 0.3 * count,
@@ -109,9 +109,7 @@ def _draw_scales(axis: Axes, advantage: Plain, units: str, columns: int) -> Axes
     asked = [one for one in advantage["scales"] if one["role"] in ("leads", "must pass")]
     points, errors = (floats(one[name] for one in asked) for name in ("point", "standard_error"))
     finite = [
-        end
-        for end in (0.0, *(points - REACH * errors), *(points + REACH * errors))
-        if np.isfinite(end)
+        end for end in (0.0, *(points - REACH * errors), *(points + REACH * errors)) if np.isfinite(end)
     ]
     edge = 0.05 * (max(finite) - min(finite))
     if edge > 0:

@@ -1,4 +1,4 @@
-"""How a page says numbers, names and times: each number with the record's own digits behind it."""
+"""How a page shows numbers, names and times: each number with the record's own digits behind it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ AXES = {
 
 
 def number(value: float | None) -> str | Markup:
-    """A number as a reader wants it, with the record's own digits behind it."""
+    """A number rounded for reading, with the record's own digits behind it."""
     if value is None:
         return "not known"
     return _data(value, f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}")
@@ -44,7 +44,7 @@ def plain(value: Any) -> str | Markup:
 
 
 def sentence(text: str) -> str:
-    """A sentence from words that were made to follow others."""
+    """A fragment as a sentence of its own."""
     text = text[:1].upper() + text[1:]
     return text if text.endswith((".", "?", "!")) else f"{text}."
 

@@ -13,7 +13,7 @@ from .figures import STYLE
 
 
 def templates(folder: Path) -> jinja2.Environment:
-    """The page templates of a folder; a value that a template lacks is an error."""
+    """The page templates of a folder; a missing value is an error."""
     return jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,

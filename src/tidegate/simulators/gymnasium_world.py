@@ -70,18 +70,14 @@ class GymnasiumWorld:
         """Run the policy for these episodes."""
         numbers = np.asarray(episode_numbers, np.float64)
         if numbers.size == 0 or not np.array_equal(numbers, np.round(numbers)):
-            raise SettingsError(
-                f"episode_numbers are {numbers}", expected="at least one whole number"
-            )
+            raise SettingsError(f"episode_numbers are {numbers}", expected="at least one whole number")
         self._check_policy(policy)
         seed_key, action_key = jax.random.split(key)
         log = _blank(numbers, self.max_steps, self._state, self._actions.blank)
         seeds = np.asarray(jax.random.bits(seed_key, (numbers.size,), np.uint32))
         running = _Running(self._envs, self._drift, self._features, log, seeds)
         while running.any:
-            actions, log_probs = _act(
-                policy, action_key, running.rows, running.steps, running.states
-            )
+            actions, log_probs = _act(policy, action_key, running.rows, running.steps, running.states)
             running.advance(np.asarray(actions), np.asarray(log_probs), self._actions)
         return EpisodeLog(**log, num_actions=self._actions.count)
 
@@ -163,9 +159,7 @@ class _Running:
             row, step = self.rows[slot], self.steps[slot]
             where = f"episode {self.log['episode_numbers'][row]:g}, step {step}"
             _check_drawn(log_probs[slot], self.states[slot], where)
-            observation, reward, terminated, truncated, _ = self.envs[slot].step(
-                codec.to_env(actions[slot])
-            )
+            observation, reward, terminated, truncated, _ = self.envs[slot].step(codec.to_env(actions[slot]))
             for name, value in {
                 "states": self.states[slot],
                 "actions": actions[slot],

@@ -92,9 +92,7 @@ def draw_day(settings: DaySettings, key: PRNGKeyArray) -> DayDraws:
     return DayDraws(settings.meals.draw(meal_key), noise)
 
 
-def run_day(
-    patient: Patient, treatment: Treatment, draws: DayDraws, settings: DaySettings
-) -> DayRecord:
+def run_day(patient: Patient, treatment: Treatment, draws: DayDraws, settings: DaySettings) -> DayRecord:
     """The day of one patient. A meal is treated in the sample after its announcement."""
     patient, treatment, draws = as_arrays((patient, treatment, draws))
     sensor, averaged = settings.sensor, settings.averaged_readings

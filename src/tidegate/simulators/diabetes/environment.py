@@ -99,9 +99,7 @@ class Diabetes(eqx.Module):
         treatments = self.treated_with(actions)
         return simulate_episodes(self.patient, treatments, episode_numbers, key, self.settings)
 
-    def collect(
-        self, policy: Any, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray
-    ) -> EpisodeLog:
+    def collect(self, policy: Any, episode_numbers: Float[ArrayLike, " n"], key: PRNGKeyArray) -> EpisodeLog:
         """Run the policy for these episodes; the log holds the actions as drawn."""
         action_key, day_key = jax.random.split(key)
         count = episode_numbers.shape[0]
@@ -176,9 +174,7 @@ class ContinuousDiabetes(Diabetes):
     ) -> Self:
         """The same world with the true worth of a grid of treatments; see `performance_table`."""
         ends, grid = (self.patient.first, self.patient.second), treatment_grid(REFINEMENT)
-        table = performance_table(
-            *ends, grid, self.settings, days=days, nodes=nodes, seed=seed, cache=cache
-        )
+        table = performance_table(*ends, grid, self.settings, days=days, nodes=nodes, seed=seed, cache=cache)
         return dataclasses.replace(self, truth=_refined(table))
 
     @property

@@ -67,9 +67,7 @@ def performance_table(
     """
     settings = settings or DaySettings()
     if days < 2 or nodes < 2:
-        raise SettingsError(
-            f"the table has {days} days and {nodes} nodes", expected="at least 2 of each"
-        )
+        raise SettingsError(f"the table has {days} days and {nodes} nodes", expected="at least 2 of each")
     treatments = np.asarray(treatments, np.float64)
     Treatment(treatments[:, 0], treatments[:, 1])
     manifest = {
@@ -119,8 +117,7 @@ def _simulate(
     with ThreadPoolExecutor((os.cpu_count() or 1) if on_cpu else 1) as pool:
         results = list(pool.map(lambda one: batch(*one), batches))
     returns, outside = (
-        np.stack(part).reshape(nodes, -1, len(treatments))[:, :days]
-        for part in zip(*results, strict=True)
+        np.stack(part).reshape(nodes, -1, len(treatments))[:, :days] for part in zip(*results, strict=True)
     )
     _report(outside)
     errors = returns.std(axis=1, ddof=1) / np.sqrt(days)
@@ -194,9 +191,7 @@ def _save(path: Path, manifest: dict[str, Any], arrays: tuple[np.ndarray[Any, An
 
 def _digest(tree: Any) -> str:
     leaves, structure = jax.tree.flatten(tree)
-    return _digest_text(
-        [str(structure), [np.asarray(leaf, np.float64).tolist() for leaf in leaves]]
-    )
+    return _digest_text([str(structure), [np.asarray(leaf, np.float64).tolist() for leaf in leaves]])
 
 
 def _digest_text(content: Any) -> str:
