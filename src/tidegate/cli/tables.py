@@ -27,7 +27,7 @@ OVERLAPPING = "The intervals may overlap: the gate tests the difference, on the 
 
 
 def show(record: Any) -> None:
-    """Print whatever a workflow returned."""
+    """Print whatever a command returned."""
     console = Console(soft_wrap=False, highlight=False)
     _SHOWN[type(record)](console, record)
 
@@ -65,7 +65,7 @@ def _findings(console: Console, findings: Iterable[Finding], title: str) -> None
     for one in sorted(findings, key=lambda finding: -finding.level):
         style = _STYLES[one.level]
         cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
-        table.add_row(f"[{style}]{one.level.name}[/]", *map(_plain, cells))
+        table.add_row(f"[{style}]{one.level.name}[/]", *map(_escaped, cells))
     console.print(table)
 
 
@@ -84,7 +84,7 @@ def _table(
     return table
 
 
-def _plain(text: str) -> str:
+def _escaped(text: str) -> str:
     return text.replace("[", r"\[")
 
 
@@ -93,7 +93,7 @@ def _forecasts(console: Console, rows: dict[str, Forecast], title: str, caption:
     table = _table(title, ("",), names, caption=caption)
     for name, one in rows.items():
         numbers = (one.point, one.lower, one.upper, one.num_episodes, one.effective_sample_size)
-        table.add_row(_plain(name), *(f"{number:.4g}" for number in numbers[:3]),
+        table.add_row(_escaped(name), *(f"{number:.4g}" for number in numbers[:3]),
                       f"{one.num_episodes:,}", f"{one.effective_sample_size:,.0f}")  # fmt: skip
     console.print(table)
 

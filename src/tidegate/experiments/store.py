@@ -29,7 +29,7 @@ class Store:
         self.parts.mkdir(parents=True, exist_ok=True)
         self.started = time.monotonic()
         path = folder / "manifest.json"
-        settings = json.loads(json.dumps(settings, default=_plain))
+        settings = json.loads(json.dumps(settings, default=_manifest_value))
         self.manifest: dict[str, Any] = {"settings": settings, "commit": _commit(), "seconds": 0.0}
         if path.exists():
             self.manifest = json.loads(path.read_text())
@@ -94,7 +94,7 @@ def _write(path: Path, write: Callable[[Path], object]) -> None:
     scratch.replace(path)
 
 
-def _plain(value: Any) -> Any:
+def _manifest_value(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {"kind": type(value).__name__, **dataclasses.asdict(value)}
     return str(value)

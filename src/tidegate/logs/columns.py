@@ -120,7 +120,7 @@ def override_columns(columns: Columns, given: Mapping[str, Any]) -> Columns:
                 f"there is no part '{name}' that a column could play.{did_you_mean(name, names)}",
                 expected=f"some of {', '.join(names)}",
             )
-    values = {name: _plain(name, value) for name, value in given.items() if value is not None}
+    values = {name: _column_value(name, value) for name, value in given.items() if value is not None}
     return dataclasses.replace(columns, **values)
 
 
@@ -131,7 +131,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
     return f" Did you mean {' or '.join(repr(by_lower[one]) for one in close)}?" if close else ""
 
 
-def _plain(name: str, value: Any) -> Any:
+def _column_value(name: str, value: Any) -> Any:
     if name in _ENUMS:
         return member(name, _ENUMS[name], value)
     if name == "num_actions":

@@ -22,7 +22,7 @@ from .log_pictures import (
     evaluation_picture,
     scale_picture,
 )
-from .log_words import Plain, names, number, percent, plain, sentence, units, words
+from .log_words import Plain, names, number, percent, sentence, shown, units, words
 from .page import templates
 
 Rows = Sequence[tuple[str, Any]]
@@ -82,7 +82,7 @@ def log_page(record: Record | Plain) -> str:
 @functools.cache
 def _templates() -> jinja2.Environment:
     found = templates(Path(__file__).parent / "templates")
-    found.filters.update(number=number, percent=percent, plain=plain, sentence=sentence)
+    found.filters.update(number=number, percent=percent, shown=shown, sentence=sentence)
     pictures = (backtest_pictures, comparison_picture, evaluation_picture, scale_picture)
     found.globals.update({draw.__name__: draw for draw in pictures})
     return found

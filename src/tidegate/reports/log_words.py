@@ -32,14 +32,14 @@ def _data(value: float, text: str) -> Markup:
     return Markup('<data value="{}">{}</data>').format(json.dumps(value), text)
 
 
-def plain(value: Any) -> str | Markup:
+def shown(value: Any) -> str | Markup:
     """Any value of the record in a table of names and values."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int | float):
         return number(value)
     if isinstance(value, list | tuple):
-        return Markup(", ").join(plain(one) for one in value) or "–"
+        return Markup(", ").join(shown(one) for one in value) or "–"
     return "–" if value is None or value == "" else str(value)
 
 
