@@ -67,7 +67,7 @@ def action_table(
     fits = jax.vmap(lambda returns: fit_trend(design, returns))(
         jnp.concatenate([rewards, per_reward, last[None]])
     )
-    weighted = design.forecast_weights * fits.residuals
+    weighted = design.forecast_weights * design.inflation * fits.residuals
     deviations = weighted_sums(multipliers, lambda rows: rows, weighted)
     return ActionTable(fits.point, deviations, weighted @ weighted.T)
 

@@ -50,6 +50,16 @@ class TimeAxis(eqx.Module):
         """The latest date whose whole forecast window lies within the log."""
         return self.last - self.lookahead
 
+    @property
+    def longest_trusted(self) -> Any:
+        """The longest lookahead for which a trend over the whole log is taken on trust: half of its time."""
+        return self.length / 2
+
+    @property
+    def trusted(self) -> Any:
+        """Whether the log is long enough for a trend that is taken on trust."""
+        return jnp.asarray(self.lookahead <= self.longest_trusted)
+
     def recent(self, span: Any) -> "TimeAxis":
         """The same forecast window, with only the last `span` of the log before it."""
         return TimeAxis(self.last - span, self.last, self.lookahead)

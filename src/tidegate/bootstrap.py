@@ -3,8 +3,9 @@
 No draw is ever refitted. In the coordinates of `trend.py`, one row of multipliers σ gives
     forecast* − forecast = uᵀc                                  c = Qᵀ(ξσ)
     variance*            = Σ a²ξ²σ² − 2 qᵀc + cᵀMc              q = Qᵀ(a²ξσ),  M = Qᵀdiag(a²)Q
-so all draws together are one product of the multipliers (B × n) with an n × 2d matrix. Multipliers
-are made from the key block by block, so memory grows with n and never with B·n.
+With leverage-corrected residuals, ξ/(1 − h) stands for ξ and, in the variance, a/(1 − h) for a. So all draws
+together are one product of the multipliers (B × n) with an n × 2d matrix. Multipliers are made from the key
+block by block, so memory grows with n and never with B·n.
 """
 
 import abc
@@ -192,7 +193,7 @@ def multiplier_row(multipliers: Multipliers, draw: Any, n: int) -> Float[Array, 
 
 def forecast_deviations(fit: TrendFit, multipliers: Multipliers) -> Float[Array, " b"]:
     """forecast* − forecast for every draw."""
-    weighted = fit.design.forecast_weights * fit.residuals
+    weighted = fit.design.forecast_weights * fit.noise
     return weighted_sums(multipliers, lambda row: row[None], weighted)[:, 0]
 
 
@@ -202,18 +203,19 @@ def pseudo_statistics(
 ) -> tuple[Float[Array, " b"], Float[Array, " b"]]:
     """forecast* − forecast and variance* for every draw."""
     q, d = fit.design.orthonormal, fit.design.horizon.size
-    residuals = fit.residuals
-    squared_weights = (fit.design.horizon @ q) ** 2
+    noise = fit.noise
+    weights = (fit.design.horizon @ q) * fit.design.inflation
+    squared_weights = weights**2
 
-    def rows(q: Array, residuals: Array, squared_weights: Array) -> Array:
-        signed = residuals * q
+    def rows(q: Array, noise: Array, squared_weights: Array) -> Array:
+        signed = noise * q
         return jnp.concatenate([signed, squared_weights * signed])
 
-    sums = weighted_sums(multipliers, rows, q, residuals, squared_weights)
+    sums = weighted_sums(multipliers, rows, q, noise, squared_weights)
     c, cross = sums[:, :d], sums[:, d:]
-    leading = fit.variance
+    leading: Array = jnp.sum((weights * noise) ** 2)
     if not multipliers.unit_square:
-        squares = squared_weights * residuals**2
+        squares = squared_weights * noise**2
         leading = weighted_sums(multipliers, lambda row: row[None], squares, squared=True)[:, 0]
     quadratic = jnp.sum((c @ ((squared_weights * q) @ q.T)) * c, axis=1)
     variance = leading - 2 * jnp.sum(cross * c, axis=1) + quadratic
@@ -348,7 +350,7 @@ def _student_score(z: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Arra
 
 def effective_freedom(fit: TrendFit) -> Float[Array, ""]:
     """(Σa²ξ²)² / Σa⁴ξ⁴: how many episodes the variance rests on (Satterthwaite, 1946)."""
-    parts = (fit.design.forecast_weights * fit.residuals) ** 2
+    parts = (fit.design.forecast_weights * fit.noise) ** 2
     squares = jnp.sum(parts**2)
     freedom = jnp.where(squares > 0, jnp.sum(parts) ** 2 / squares, jnp.nan)
     return jnp.maximum(freedom - fit.design.num_columns, 1.0)

@@ -30,9 +30,12 @@ from .bootstrap import (
 )
 from .models import (
     LINE,
+    MIN_TIMES,
+    LeadingTrend,
     ModelForecasts,
     Series,
     TrendModels,
+    first_at_their_time,
     largest,
     leading_model,
     smallest,
@@ -43,6 +46,7 @@ from .policies import Policy
 from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 
 MIN_EPISODES = 10
+MAX_SHARE = 0.25  # of the squared forecast weights that one episode may have
 CURVE_POINTS = 200
 
 
@@ -53,6 +57,19 @@ class Verdict(enum.Enum):
     KEEP = "keep the safe policy"
 
 
+class Status(enum.StrEnum):
+    """The outcome in the words of deployment pipelines."""
+
+    PASS = "pass"
+    """DEPLOY."""
+    INCONCLUSIVE = "inconclusive"
+    """KEEP for want of evidence."""
+    FAIL = "fail"
+    """KEEP because harm is shown, or because a guardrail blocks."""
+    ERROR = "error"
+    """Nothing could be decided: the log is unfit."""
+
+
 class Reason(enum.IntEnum):
     """Why, in the order in which the test checks. Only the first one deploys."""
 
@@ -61,13 +78,17 @@ class Reason(enum.IntEnum):
     TOO_FEW_EPISODES = 2
     LOG_FULL = 3
     SINGULAR_TREND = 4
-    SUPPORT = 5
-    NO_VARIATION = 6
-    NOT_FINITE = 7
-    BUDGET_SPENT = 8
-    NOT_FORECASTABLE = 9
-    NOT_BETTER = 10
-    SCALES_DISAGREE = 11
+    LOOKAHEAD_TOO_LONG = 5
+    FEW_DECIDE = 6
+    SUPPORT = 7
+    NO_VARIATION = 8
+    NOT_FINITE = 9
+    BUDGET_SPENT = 10
+    NOT_FORECASTABLE = 11
+    NOT_BETTER = 12
+    SCALES_DISAGREE = 13
+    RANGE_DISAGREES = 14
+    NOT_GUARANTEED = 15
 
     @property
     def sentence(self) -> str:
@@ -79,7 +100,7 @@ _SENTENCES = {
     Reason.NO_EPISODES: "there is no test episode. Hold some out: lower train_fraction, or collect.",
     Reason.TOO_FEW_EPISODES: (
         f"there are too few test episodes (at least {MIN_EPISODES}, as many as the shortest time scale "
-        "has, and two per feature of a basis). Collect more, or use a smaller basis."
+        "has, and two per feature of a basis, at different times). Collect more, or use a smaller basis."
     ),
     Reason.LOG_FULL: (
         "the log's capacity was exhausted and episodes were lost. Start again with a larger capacity."
@@ -87,6 +108,14 @@ _SENTENCES = {
     Reason.SINGULAR_TREND: (
         "the trend cannot be identified from these episode times (the design is singular). "
         "Use a smaller basis or a longer log."
+    ),
+    Reason.LOOKAHEAD_TOO_LONG: (
+        "the log is too short to try this lookahead on its past, and a forecast that was never tried is no "
+        "evidence. Shorten the lookahead, or collect more."
+    ),
+    Reason.FEW_DECIDE: (
+        "the forecast rests on very few episodes, by their times alone. Check the times of the last episodes "
+        "for mistakes, or wait until there are more after the gap."
     ),
     Reason.SUPPORT: (
         "the importance ratios of a policy do not average to one: it takes actions that the log "
@@ -115,6 +144,15 @@ _SENTENCES = {
     Reason.SCALES_DISAGREE: (
         "the latest episodes point the other way: a shorter time scale forecasts a disadvantage, beyond "
         "chance. Wait for more episodes."
+    ),
+    Reason.RANGE_DISAGREES: (
+        "the candidate is forecast to beat the safe policy, but for rewards of the range that was given, the "
+        "episodes are too few to exclude chance without an approximation. Collect more, or give a narrower "
+        "range if it is true."
+    ),
+    Reason.NOT_GUARANTEED: (
+        "the candidate is forecast to beat the safe policy, but that is not guaranteed. Mend what the "
+        "caveats name, or accept the risk knowingly (--allow-unguaranteed)."
     ),
 }
 
@@ -149,14 +187,15 @@ class Trials(eqx.Module):
     needed: Bool[Array, " j"]
     watched: Bool[Array, " j"]
     best: Int[Array, ""]
+    longest: Float[Array, ""]  # the longest lookahead that the test could have been asked for
 
 
 class Comparison(eqx.Module):
     """A test's answer, as arrays; `p_value` is None for a test that has none.
 
-    `point` is the forecast advantage of the candidate and `lower` its lower bound; `difference` is the
-    trend behind them. The policies' own trends and intervals are for display, unless the test itself
-    compares them.
+    `point` is the forecast advantage of the candidate; `lower` and `upper` bound it, each with the error
+    probability of the test; `difference` is the trend behind them. The policies' own trends and intervals
+    are for display, unless the test itself compares them.
     """
 
     candidate: TrendFit
@@ -166,6 +205,7 @@ class Comparison(eqx.Module):
     difference: TrendFit
     point: Float[Array, ""]
     lower: Float[Array, ""]
+    upper: Float[Array, ""]
     p_value: Float[Array, ""] | None
     trials: Trials
     reason: Int[Array, ""]
@@ -184,13 +224,14 @@ class Comparison(eqx.Module):
 class ComparisonTest(eqx.Module):
     """How the trend is modelled, and how two policies are compared.
 
-    `rule` says when the gate opens, `trend_words` what the bounds assume about the trend. A test that
-    `tries_models` needs training episodes to try them on. A test that `has_p_value` may be held to any
-    level, even one that is not known until it runs.
+    `rule` says when the gate opens, `trend_words` what the bounds assume about the trend, `rests_on` whose
+    trend it is. A test that `tries_models` needs training episodes to try them on. A test that `has_p_value`
+    may be held to any level, even one that is not known until it runs.
     """
 
     rule: ClassVar[str]
     trend_words: ClassVar[str]
+    rests_on: ClassVar[tuple[str, ...]] = ("difference",)
     tries_models: ClassVar[bool] = False
     has_p_value: ClassVar[bool] = True
 
@@ -198,6 +239,11 @@ class ComparisonTest(eqx.Module):
     @abc.abstractmethod
     def least_episodes(self) -> int:
         """How many episodes the test needs."""
+
+    @property
+    @abc.abstractmethod
+    def least_times(self) -> int:
+        """How many different times these must have."""
 
     def held_to(self, level: float | None) -> Any:
         """The level as an argument of the compiled program, so that a new level needs no recompilation."""
@@ -218,10 +264,8 @@ class ComparisonTest(eqx.Module):
         """The trend of the leading model, for a test of whether a richer one fits better."""
 
     @abc.abstractmethod
-    def lead(
-        self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
-    ) -> tuple[Float[Array, ""], TrendFit]:
-        """The span and the trend of the model that forecasts `series`, chosen from those tried on `past`."""
+    def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
+        """The trend that forecasts `series`, chosen from those tried on `past`."""
 
     @abc.abstractmethod
     def forecast(
@@ -254,6 +298,10 @@ class _OneBasis(ComparisonTest):
         return max(MIN_EPISODES, 2 * self.basis.size)
 
     @property
+    def least_times(self) -> int:
+        return 2 * self.basis.size
+
+    @property
     def shape(self) -> Basis:
         return self.basis
 
@@ -265,10 +313,9 @@ class _OneBasis(ComparisonTest):
         """The regression at these times."""
         return trend_design(self.basis, series.times, series.present, axis)
 
-    def lead(
-        self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
-    ) -> tuple[Float[Array, ""], TrendFit]:
-        return jnp.asarray(axis.length), fit_trend(self.design(series, axis), series.returns)
+    def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
+        fit = fit_trend(self.design(series, axis), series.returns)
+        return LeadingTrend(jnp.asarray(axis.length), fit, axis.trusted, jnp.asarray(axis.longest_trusted))
 
     def forecast(
         self, series: Series, past: Series, terms: Terms, side: Side
@@ -284,9 +331,13 @@ class _OneBasis(ComparisonTest):
 class TwoBounds(_OneBasis):
     """The published test: the candidate's lower bound above the safe policy's upper bound, α/2 each.
 
-    Its level is that of the bounds, so it must be known before the test runs.
+    Its level is that of the bounds, so it must be known before the test runs. One episode may have at most
+    `max_share` of the squared forecast weights (the paper has no such check: ∞ switches it off).
     """
 
+    max_share: float = eqx.field(static=True, default=MAX_SHARE)
+
+    rests_on: ClassVar[tuple[str, ...]] = ("candidate", "safe")
     has_p_value: ClassVar[bool] = False
     rule: ClassVar[str] = (
         "The gate opens only if the candidate's lower bound is above the safe policy's upper bound."
@@ -311,7 +362,9 @@ class TwoBounds(_OneBasis):
         fits, intervals = jax.vmap(bounded)(tested.returns)
         lower, upper = intervals.lower[0] + margin, intervals.upper[1]
         doubts = {
-            **_design_doubts(self, design),
+            **_design_doubts(self, design, tested),
+            Reason.LOOKAHEAD_TOO_LONG: ~terms.axis.trusted,
+            Reason.FEW_DECIDE: ~(design.largest_share <= self.max_share),
             Reason.NO_VARIATION: ~jnp.all(jax.vmap(_varies)(fits)),
             Reason.NOT_FINITE: ~(jnp.isfinite(lower) & jnp.isfinite(upper)),
             Reason.NOT_BETTER: ~(lower > upper),
@@ -323,6 +376,7 @@ class TwoBounds(_OneBasis):
             difference=difference,
             point=difference.point,
             lower=intervals.lower[0] - upper,
+            upper=intervals.upper[0] - intervals.lower[1],
             p_value=None,
             trials=_only_trial(difference, terms.axis),
             reason=first_doubt(doubts),
@@ -344,8 +398,11 @@ class _OnDifference(ComparisonTest):
         p_values = jax.vmap(tail_probability)((points + margin) / found.errors, found.draws, found.freedom)
         point, p_value = points[choice.best], largest(p_values, choice.needed)
         varies = jax.vmap(_varies)(found.fits)
+        spread_out = jax.vmap(lambda fit: fit.design.largest_share)(found.fits) <= MAX_SHARE
         doubts = {
-            **_design_doubts(self, map_leaves(lambda leaf: leaf[0], found.fits.design)),
+            **_design_doubts(self, map_leaves(lambda leaf: leaf[0], found.fits.design), tested),
+            Reason.LOOKAHEAD_TOO_LONG: ~choice.tried,
+            Reason.FEW_DECIDE: ~jnp.all(jnp.where(choice.needed, spread_out, True)),
             Reason.NO_VARIATION: ~jnp.all(jnp.where(choice.needed, varies, True)),
             Reason.NOT_FINITE: ~(jnp.isfinite(point) & jnp.isfinite(p_value)),
             Reason.BUDGET_SPENT: ~(jnp.asarray(level) > 0),
@@ -366,6 +423,7 @@ class _OnDifference(ComparisonTest):
             difference=map_leaves(lambda leaf: leaf[choice.best], found.fits),
             point=point,
             lower=smallest(found.lower_bounds(level), choice.needed),
+            upper=largest(found.upper_bounds(level), choice.needed),
             p_value=p_value,
             trials=_trials(found, p_values),
             reason=first_doubt(doubts),
@@ -405,6 +463,10 @@ class Multiscale(_OnDifference):
         return max(MIN_EPISODES, self.models.smallest)
 
     @property
+    def least_times(self) -> int:
+        return MIN_TIMES
+
+    @property
     def shape(self) -> Basis:
         return CosineBasis(3)
 
@@ -418,9 +480,7 @@ class Multiscale(_OnDifference):
     def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
         return tried_forecasts(self.models, series, past, terms.axis, terms.multipliers)
 
-    def lead(
-        self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False
-    ) -> tuple[Float[Array, ""], TrendFit]:
+    def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
         caution = self.models.caution if cautious else 0.0
         return leading_model(self.models, series, past, axis, caution)
 
@@ -470,12 +530,15 @@ def earlier_doubt(one: Int[Array, ""], other: Int[Array, ""]) -> Int[Array, ""]:
     return jnp.where(both, jnp.minimum(one, other), jnp.maximum(one, other))
 
 
-def _design_doubts(test: ComparisonTest, design: TrendDesign) -> dict[Reason, Bool[Array, ""]]:
+def _design_doubts(
+    test: ComparisonTest, design: TrendDesign, tested: Series
+) -> dict[Reason, Bool[Array, ""]]:
     count = jnp.sum(design.present)
+    times = jnp.sum(first_at_their_time(tested.times, jnp.asarray(tested.present)))
     tolerance = np.sqrt(_epsilon(design.conditioning))
     return {
         Reason.NO_EPISODES: count < 1,
-        Reason.TOO_FEW_EPISODES: count < test.least_episodes,
+        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | (times < test.least_times),
         Reason.SINGULAR_TREND: ~(design.conditioning > tolerance),
     }
 
@@ -512,6 +575,7 @@ def _trials(found: ModelForecasts, p_values: Float[Array, " j"]) -> Trials:
         needed=choice.needed,
         watched=choice.watched,
         best=choice.best,
+        longest=choice.longest,
     )
 
 
@@ -528,4 +592,5 @@ def _only_trial(difference: TrendFit, axis: TimeAxis) -> Trials:
         needed=asked,
         watched=asked,
         best=jnp.zeros((), int),
+        longest=jnp.asarray(axis.longest_trusted),
     )

@@ -15,9 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from .arrays import ArrayLike, in_double, map_leaves
+from .arrays import ArrayLike, Flags, Floats, Integers, in_double, map_leaves
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
+
+JITTER = 16.0  # places
 
 
 class EpisodeLog(eqx.Module):
@@ -161,18 +163,48 @@ class HeldOutEpisodes(eqx.Module):
 
 @in_double
 def split_log(
-    log: EpisodeLog, *, train_fraction: float = 0.5, seed: int = 0
+    log: EpisodeLog, *, train_fraction: float = 0.5, seed: int | None = None
 ) -> tuple[TrainingEpisodes, HeldOutEpisodes]:
-    """Send ⌊train_fraction · n⌋ episodes, drawn at random, to training and the rest to the test."""
+    """Send ⌊train_fraction · n⌋ episodes to training and the rest to the test.
+
+    Which ones follows from their number alone, so that nobody can split until the verdict is the one he
+    wanted: the commands split so. With a seed, they are drawn at random.
+    """
     rows = np.flatnonzero(np.asarray(log.present))
     count = training_count(rows.size, train_fraction)
-    train, held_out = (
-        np.sort(rows[np.asarray(one)]) for one in split_rows(jax.random.key(seed), rows.size, count)
-    )
+    if seed is None:
+        trains = training_flags(rows.size, count)
+        train, held_out = rows[trains], rows[~trains]
+    else:
+        train, held_out = (
+            np.sort(rows[np.asarray(one)]) for one in split_rows(jax.random.key(seed), rows.size, count)
+        )
     return (
         TrainingEpisodes(log.take(train), log.span),
         HeldOutEpisodes(log.take(held_out), log.span),
     )
+
+
+def training_flags(count: int, num_train: int) -> Flags:
+    """Which of `count` rows are for training, spread evenly over them, the same each time.
+
+    Every so-and-so-many-th row is taken, after each row was moved by up to `JITTER` places: without that, the
+    split could fall in with a rhythm of the log, such as the days of a week.
+    """
+    places = np.arange(count)
+    order = np.argsort(places + JITTER * _hashed(places), kind="stable")
+    taken = (places + 1) * num_train // max(count, 1) > places * num_train // max(count, 1)
+    flags = np.zeros(count, bool)
+    flags[order[taken]] = True
+    return flags
+
+
+def _hashed(numbers: Integers) -> Floats:
+    """Numbers in [0, 1) that look random: splitmix64 (Steele, Lea and Flood, 2014), whatever the library."""
+    mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return np.asarray((mixed ^ (mixed >> np.uint64(31))) / 2.0**64)
 
 
 def split_rows(key: PRNGKeyArray, count: int, num_train: int) -> tuple[Int[Array, " m"], Int[Array, " n"]]:

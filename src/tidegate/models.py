@@ -25,7 +25,8 @@ from .errors import SettingsError
 from .trend import TrendDesign, TrendFit, fit_trend, trend_design
 
 REACH = 0.125  # how far a trial looks ahead, as a share of the span: over less, noise hides the bias
-MIN_DATES = 3
+MIN_DATES = 3  # dates, one lookahead apart, that a forecast must have been tried from
+MIN_TIMES = 4  # different times that a span must hold: several episodes on one date show no trend
 PER_COLUMN = 3  # episodes per time feature that a trial needs
 LINE = PolynomialBasis(1)
 
@@ -93,7 +94,7 @@ class TrendModels(eqx.Module):
         def design(basis: Basis, span: Float[Array, ""]) -> TrendDesign:
             recent = axis.recent(span)
             inside = jnp.asarray(present) & (jnp.asarray(times) > recent.origin)
-            return trend_design(_widened(basis, size), times, inside, recent)
+            return trend_design(_widened(basis, size), times, inside, recent, corrected=True)
 
         lines: TrendDesign = jax.vmap(functools.partial(design, LINE))(spans[:count])
         if not self.others:
@@ -110,21 +111,28 @@ class Calibration(eqx.Module):
     `bias` is the root mean square of its past forecast errors beyond noise, `swing` that of the movement
     it had to forecast. The longest spans have no past of their own (`tried` is False): they get the largest
     bias of the others, since a longer line through a moving world is no better than a shorter one.
+    `longest` is the longest lookahead that the past can try with the model, window after window.
     """
 
     variance: Float[Array, " j"]
     bias: Float[Array, " j"]
     swing: Float[Array, " j"]
     tried: Bool[Array, " j"]
+    longest: Float[Array, " j"]
 
 
 class ModelChoice(eqx.Module):
-    """Which model leads, which must pass, and which must at least not contradict."""
+    """Which model leads, which must pass, and which must at least not contradict.
+
+    `tried` says whether the past can try this lookahead at all, `longest` which one it can.
+    """
 
     best: Int[Array, ""]
     needed: Bool[Array, " j"]
     watched: Bool[Array, " j"]
     forecastable: Bool[Array, ""]
+    tried: Bool[Array, ""]
+    longest: Float[Array, ""]
 
 
 class Series(eqx.Module):
@@ -171,12 +179,14 @@ class ModelForecasts(eqx.Module):
 def trusted_forecast(
     basis: Basis, series: Series, axis: TimeAxis, multipliers: Multipliers
 ) -> ModelForecasts:
-    """One model of the whole log, assumed to be free of bias."""
-    design = trend_design(basis, series.times, series.present, axis)
+    """One model of the whole log, assumed to be free of bias: but not over more than half the log's time."""
+    design = trend_design(basis, series.times, series.present, axis, corrected=True)
     designs = map_leaves(lambda leaf: jnp.asarray(leaf)[None], design)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
     only = jnp.ones(1, bool)
-    choice = ModelChoice(jnp.zeros((), int), only, only, jnp.ones((), bool))
+    choice = ModelChoice(
+        jnp.zeros((), int), only, only, jnp.ones((), bool), axis.trusted, jnp.asarray(axis.longest_trusted)
+    )
     return _bootstrapped(jnp.reshape(axis.length, (1,)), fits, jnp.zeros(1), choice, multipliers)
 
 
@@ -193,12 +203,25 @@ def tried_forecasts(
     return _bootstrapped(*_tried(models, series, past, axis, caution), multipliers)
 
 
+class LeadingTrend(eqx.Module):
+    """The trend that forecasts, and how much time it is fitted to.
+
+    `longest` is the longest lookahead that it can be trusted for; `tried` whether the one asked for is.
+    """
+
+    span: Float[Array, ""]
+    fit: TrendFit
+    tried: Bool[Array, ""]
+    longest: Float[Array, ""]
+
+
 def leading_model(
     models: TrendModels, series: Series, past: Series, axis: TimeAxis, caution: float = 0.0
-) -> tuple[Float[Array, ""], TrendFit]:
-    """The span of the leading model, and its trend; without a bootstrap."""
+) -> LeadingTrend:
+    """The leading model, without a bootstrap."""
     spans, fits, _, choice = _tried(models, series, past, axis, caution)
-    return spans[choice.best], map_leaves(lambda leaf: leaf[choice.best], fits)
+    fit = map_leaves(lambda leaf: leaf[choice.best], fits)
+    return LeadingTrend(spans[choice.best], fit, choice.tried, choice.longest)
 
 
 def _tried(
@@ -208,7 +231,9 @@ def _tried(
     calibration = calibrate(models, past, spans, axis, caution)
     designs = models.designs(spans, series.times, series.present, axis)
     fits = jax.vmap(fit_trend, (0, None))(designs, series.returns)
-    choice = choose_models(models, spans, jnp.sum(designs.present, axis=1), calibration)
+    first = first_at_their_time(series.times, jnp.asarray(series.present))
+    counts, times = jnp.sum(designs.present, axis=1), jnp.sum(designs.present & first, axis=1)
+    choice = choose_models(models, spans, counts, times, calibration, axis)
     return spans, fits, calibration.bias, choice
 
 
@@ -257,7 +282,8 @@ class _PastForecast(eqx.Module):
     noise: Float[Array, ""]  # the variance that the error has without any bias
     realised: Float[Array, ""]
     realised_noise: Float[Array, ""]
-    fair: Bool[Array, ""]
+    filled: Bool[Array, ""]  # enough episodes before the date
+    followed: Bool[Array, ""]  # some after it
 
 
 class _Window(eqx.Module):
@@ -290,40 +316,44 @@ def calibrate(
     present = jnp.asarray(past.present)
     series = Series(jnp.where(present, past.returns, 0.0), jnp.asarray(past.times), present)
     count = spans.size - len(models.others)
-    trial = functools.partial(_trial, models, series, axis, caution)
+    first = first_at_their_time(series.times, present)
+    trial = functools.partial(_trial, models, series, first, axis, caution)
     found = jax.lax.map(functools.partial(trial, _line), spans[:count])
     for i, one in enumerate(models.others):
         more = trial(functools.partial(_trend, one.basis), spans[count + i])
         found = map_leaves(jnp.append, found, more)
-    squares, moves, tried = found
+    squares, moves, tried, longest = found
     bias, swing = (jnp.sqrt(jnp.maximum(one, 0.0)) * tried for one in (squares, moves))
     designs = models.designs(spans, series.times, present, axis)
     variance = jax.vmap(fit_trend, (0, None))(designs, series.returns).variance
     counts = jnp.sum(designs.present, axis=1)
     known = jax.lax.cummax(jnp.where(2 * counts >= models.smallest, jnp.arange(counts.size), 0))
     variance = (variance * counts)[known]
-    return Calibration(variance, jnp.where(tried, bias, jnp.max(bias)), swing, tried)
+    return Calibration(variance, jnp.where(tried, bias, jnp.max(bias)), swing, tried, longest)
 
 
 def _trial(
     models: TrendModels,
     series: Series,
+    first: Bool[Array, " n"],
     axis: TimeAxis,
     caution: float,
     fit: _Fit,
     span: Float[Array, ""],
-) -> tuple[Array, Array, Array]:
-    """Squared error beyond noise, squared movement to be forecast, and whether enough dates were fair."""
+) -> tuple[Array, Array, Array, Array]:
+    """Squared error beyond noise, squared movement to be forecast, whether enough dates were fair, and the
+    longest lookahead that they could try."""
     reach = jnp.maximum(float(axis.lookahead), REACH * span)
     ages = jnp.arange(1, models.origins + 1) / (models.origins + 2)
     dates = axis.last - axis.length * ages
 
     def at(date: Float[Array, ""]) -> _PastForecast:
         local = TimeAxis(date - span, date, axis.lookahead)
-        return _past_forecast(models.smallest, series, fit, local, span, reach)
+        return _past_forecast(models.smallest, series, first, fit, local, span, reach)
 
     tried = jax.vmap(at)(dates)
-    fair = tried.fair & (dates + reach <= axis.last) & (dates - span >= axis.origin)
+    filled = tried.filled & (dates - span >= axis.origin)
+    fair = filled & tried.followed & (dates + reach <= axis.last)
     count = jnp.maximum(jnp.sum(fair), 1)
     unexplained = jnp.where(fair, tried.error**2 - tried.noise, 0.0)
     excess = jnp.sum(unexplained) / count
@@ -331,11 +361,22 @@ def _trial(
     middle = jnp.sum(jnp.where(fair, tried.realised, 0.0)) / count
     moved = jnp.where(fair, (tried.realised - middle) ** 2 - tried.realised_noise, 0.0)
     excess += caution * spread
-    return excess, jnp.sum(moved) / count, jnp.sum(fair) >= MIN_DATES
+    return excess, jnp.sum(moved) / count, jnp.sum(fair) >= MIN_DATES, _longest_tried(dates, filled, axis)
+
+
+def _longest_tried(dates: Float[Array, " m"], filled: Bool[Array, " m"], axis: TimeAxis) -> Float[Array, ""]:
+    """The longest window of which `MIN_DATES` fit one after another behind the first of these dates.
+
+    Windows that overlap are one trial seen several times. Dates run from the latest back.
+    """
+    first = jnp.min(jnp.where(filled, dates, jnp.inf))
+    before = jnp.cumsum(filled[::-1])[::-1]  # filled dates up to and including this one
+    windows = jnp.minimum(axis.last - dates, (dates - first) / (MIN_DATES - 1))
+    return jnp.max(jnp.where(filled & (before >= MIN_DATES), windows, 0.0))
 
 
 def _past_forecast(
-    smallest: int, series: Series, fit: _Fit, axis: TimeAxis, span: Any, reach: Any
+    smallest: int, series: Series, first: Bool[Array, " n"], fit: _Fit, axis: TimeAxis, span: Any, reach: Any
 ) -> _PastForecast:
     """The forecast from the last episode of this axis, which goes back by the model's span."""
     x = (series.times - axis.last) / span
@@ -351,7 +392,8 @@ def _past_forecast(
         noise=jnp.sum((weights * residuals) ** 2) * count / freedom + realised_noise,
         realised=realised,
         realised_noise=realised_noise,
-        fair=(count >= max(smallest, PER_COLUMN * columns)) & (following >= 1),
+        filled=(count >= max(smallest, PER_COLUMN * columns)) & (jnp.sum(inside & first) >= MIN_TIMES),
+        followed=following >= 1,
     )
 
 
@@ -383,29 +425,45 @@ def choose_models(
     models: TrendModels,
     spans: Float[Array, " j"],
     counts: Int[Array, " j"],
+    times: Int[Array, " j"],
     calibration: Calibration,
+    axis: TimeAxis,
 ) -> ModelChoice:
     """The model with the smallest error leads; shorter ones within `tolerance` must agree.
 
-    Of the tested episodes only the number is used: a model that led because its test looked good would
-    make a good test look better. A model that could not be tried is usable only if it is the longest.
+    Of the tested episodes only the number is used, and how many different `times` they have: a model that
+    led because its test looked good would make a good test look better. A model that could not be tried is
+    usable only if it is the longest.
     Nothing can be forecast if all models have errors beyond noise that are as large as the movement they
     should have forecast.
     """
     variances = calibration.variance / jnp.maximum(counts, 1)
-    filled = counts >= models.smallest
+    filled = (counts >= models.smallest) & (times >= MIN_TIMES)
     usable = filled & (calibration.tried | (spans >= spans[0]))
     squared = jnp.where(usable, variances + calibration.bias**2, jnp.inf)
     best = jnp.argmin(squared)
     shorter = spans <= spans[best]
     lost = (calibration.bias**2 > variances) & (calibration.bias >= calibration.swing)
     tried = usable & calibration.tried
+    longest = jnp.max(jnp.where(filled, calibration.longest, 0.0))
     return ModelChoice(
         best=best,
         needed=usable & shorter & (squared <= models.tolerance**2 * squared[best]),
         watched=filled & shorter,
         forecastable=~(jnp.any(tried) & jnp.all(jnp.where(tried, lost, True))),
+        tried=jnp.any(tried) & (axis.lookahead <= longest),
+        longest=longest,
     )
+
+
+def first_at_their_time(times: Any, present: Any) -> Bool[Array, " n"]:
+    """One episode for each different time; summed over a span, it counts the times in the span."""
+    known = jnp.where(present, times, jnp.inf)
+    order = jnp.argsort(known)
+    ordered = known[order]
+    new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] > ordered[:-1]])
+    first: Bool[Array, " n"] = jnp.zeros(known.shape, bool).at[order].set(new) & present
+    return first
 
 
 def smallest(values: Float[Array, " j"], mask: Bool[Array, " j"]) -> Float[Array, ""]:

@@ -29,7 +29,11 @@ def paper_settings(
     2 to 5 per episode of lookahead, and `entropy_weight` log-uniformly from 5e-5 to 1.
     """
     forecast = ForecastSettings(
-        lookahead, TwoBounds(basis or CosineBasis(3)), alpha=0.05, draws=500, support_z=float("inf")
+        lookahead,
+        TwoBounds(basis or CosineBasis(3), max_share=float("inf")),
+        alpha=0.05,
+        draws=500,
+        support_z=float("inf"),
     )
     search = SearchSettings(
         steps=gradient_steps,

@@ -21,12 +21,12 @@ import jax
 import numpy as np
 
 from .arrays import Floats, Integers
-from .comparison import Reason, Verdict
+from .comparison import Reason, Status, Verdict
 from .errors import SettingsError
 from .forecast import Forecast
 
 T = TypeVar("T")
-FORMAT = 3
+FORMAT = 4
 SEAL = "record_hash"
 MAX_POINTS = 1_000
 BINS = 20
@@ -56,17 +56,25 @@ class Scale:
 class Advantage:
     """What a test says about candidate − safe; `leading` is the trend model with the smallest error.
 
-    `p_value` is of "the candidate is not better"; None for a test that has none.
+    `lower` and `upper` are each wrong with probability `level`. `p_value` is of "the candidate is not
+    better"; None for a test that has none. `longest_lookahead` is the longest that this log could try.
     """
 
     point: float
     lower: float
+    upper: float
     standard_error: float
     p_value: float | None
     level: float
     margin: float
     scales: tuple[Scale, ...]
     leading: int
+    longest_lookahead: float
+
+    @property
+    def harmful(self) -> bool:
+        """Whether even the upper bound shows a loss beyond the margin."""
+        return self.upper < -self.margin
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -90,8 +98,32 @@ class Decision:
         """Of "the candidate is not better"; None for a test that has none."""
         return self.advantage.p_value
 
+    @property
+    def status(self) -> Status:
+        if self.verdict is Verdict.DEPLOY:
+            return Status.PASS
+        # Only a test without any other doubt can show harm.
+        harmful = self.reason is Reason.NOT_BETTER and self.advantage.harmful
+        return Status.FAIL if harmful else Status.INCONCLUSIVE
+
+    @property
+    def sentence(self) -> str:
+        """The reason, with the numbers that it needs."""
+        if self.status is Status.FAIL:
+            return (
+                "the candidate is forecast to do worse than the safe policy, beyond chance. Propose another."
+            )
+        if self.reason is not Reason.LOOKAHEAD_TOO_LONG:
+            return self.reason.sentence
+        longest = math.floor(self.advantage.longest_lookahead)
+        at_most = f"at most {longest}" if longest else "it is too short for any"
+        return (
+            f"the log is too short to try a lookahead of {self.safe.forecast_times.size}; {at_most}. "
+            "A forecast that was never tried is no evidence: shorten the lookahead, or collect more."
+        )
+
     def __str__(self) -> str:
-        return f"{self.verdict.name}: {self.reason.sentence} {self.bounds}"
+        return f"{self.verdict.name}: {self.sentence} {self.bounds}"
 
     @property
     def bounds(self) -> str:
@@ -106,9 +138,10 @@ class Decision:
     def to_dict(self) -> dict[str, Any]:
         """The record in plain JSON values."""
         return {
+            "status": self.status.value,
             "verdict": self.verdict.name,
             "reason": self.reason.name,
-            "sentence": self.reason.sentence,
+            "sentence": self.sentence,
             "candidate": self._policy("candidate"),
             "safe": self._policy("safe"),
             "advantage": plain(self.advantage),

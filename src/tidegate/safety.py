@@ -28,6 +28,7 @@ from .record import Advantage, Decision, Scale, describe_settings, versions
 from .returns import stopped_ratios
 
 RATIO_TOLERANCE = 0.01
+VERDICT_SEED = 0  # of the bootstrap's draws: with one that a user can turn, he could turn the verdict
 
 
 def compare_policies(
@@ -110,7 +111,8 @@ def safety_test(
     DEPLOY only on evidence from episodes that the candidate's search has not seen, at `level` (α unless
     given). `training` are the episodes that the search has seen; if there are none, and the settings need
     some to try trend models or to fit a value model, a third of the held-out ones is taken. `margin` is
-    how much worse the candidate may be, as for a guardrail.
+    how much worse the candidate may be, as for a guardrail. The `seed` goes into the record; nothing that
+    decides depends on it: the split follows from the data, and the bootstrap's draws are always the same.
     """
     if not isinstance(held_out, HeldOutEpisodes):
         raise SettingsError(
@@ -119,10 +121,8 @@ def safety_test(
             remedy="If the candidate was made without this log, pass HeldOutEpisodes(log).",
         )
     require_level(level)
-    training, held_out = with_training(settings, training, held_out, seed)
-    outcome, axis = compare_once(
-        settings, candidate, safe, held_out, training, margin=margin, level=level, seed=seed
-    )
+    training, held_out = with_training(settings, training, held_out)
+    outcome, axis = compare_once(settings, candidate, safe, held_out, training, margin=margin, level=level)
     return decision_record(
         settings,
         candidate,
@@ -146,13 +146,12 @@ def compare_once(
     *,
     margin: float = 0.0,
     level: float | None = None,
-    seed: int = 0,
 ) -> tuple[Comparison, TimeAxis]:
     """The comparison as one compiled program, and its time axis."""
     axis = TimeAxis.over(held_out.span or held_out.log.span, settings.lookahead)
     terms = Terms(
         axis,
-        draw_multipliers(settings, held_out.log, seed),
+        draw_multipliers(settings, held_out.log, VERDICT_SEED),
         settings.alpha,
         settings.test.held_to(level),
         jnp.asarray(margin, float),
@@ -178,12 +177,11 @@ def with_training(
     settings: ForecastSettings,
     training: TrainingEpisodes | None,
     held_out: HeldOutEpisodes,
-    seed: int,
 ) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
     """Both parts of the log, each with room for at least one episode."""
     if training is None and settings.needs_training:
         span = held_out.span or held_out.log.span
-        training, held_out = split_log(held_out.log, train_fraction=CALIBRATION_SHARE, seed=seed)
+        training, held_out = split_log(held_out.log, train_fraction=CALIBRATION_SHARE)
         training = TrainingEpisodes(training.log, span)
         held_out = HeldOutEpisodes(held_out.log, span)
     if training is not None and training.log.capacity == 0:
@@ -238,6 +236,7 @@ def _advantage(
     return Advantage(
         point=float(outcome.point),
         lower=float(outcome.lower),
+        upper=float(outcome.upper),
         standard_error=float(outcome.standard_error),
         p_value=None if outcome.p_value is None else float(outcome.p_value),
         level=settings.alpha if level is None else float(level),
@@ -255,6 +254,7 @@ def _advantage(
             if episodes > 0
         ),
         leading=int(np.count_nonzero(np.asarray(trials.counts)[:best])),  # of the scales shown
+        longest_lookahead=float(trials.longest),
     )
 
 

@@ -245,8 +245,7 @@ def _search_design(
 ) -> TrendDesign:
     """The trend that the search forecasts with: of several models, the one that erred least."""
     series = series_of(log, estimated_returns(forecasting, policy, log, values))
-    _, fit = forecasting.test.lead(series, series, axis)
-    return fit.design
+    return forecasting.test.lead(series, series, axis).fit.design
 
 
 @full_products

@@ -5,6 +5,10 @@ its returns (`fit_trend`). The design is held in orthonormal coordinates Q (Φ =
     point forecast  aᵀY            with a = Q u, u = R⁻ᵀ · mean φ(τ)
     residuals       ξ = Y − QQᵀY
     variance        Σ aᵢ² ξᵢ²      = the mean over the δ×δ matrix of the paper's Algorithm 1.
+
+An episode that pulls the trend towards itself has too small a residual: with leverage h, ξ/(1 − h) is how far
+off the trend is that was fitted without it (HC3: MacKinnon and White, 1985). Tests of our own use that; the
+paper's uses ξ as it is.
 """
 
 from typing import Any
@@ -12,6 +16,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .arrays import full_products
@@ -25,6 +30,7 @@ class TrendDesign(eqx.Module):
     factor: Float[Array, "d d"]
     horizon: Float[Array, " d"]
     present: Bool[Array, " n"]
+    inflation: Float[Array, " n"]  # 1/(1 − h), or 1: what a residual is multiplied by to stand for its noise
     num_columns: Array
     conditioning: Float[Array, ""]
 
@@ -32,6 +38,12 @@ class TrendDesign(eqx.Module):
     def forecast_weights(self) -> Float[Array, " n"]:
         """a: the forecast is Σ aᵢ Yᵢ."""
         return self.horizon @ self.orthonormal
+
+    @property
+    def largest_share(self) -> Float[Array, ""]:
+        """max aᵢ²/Σa²: how much of the forecast one episode decides (Huber, 1973)."""
+        squares = self.forecast_weights**2
+        return jnp.max(squares) / jnp.sum(squares)
 
 
 class TrendFit(eqx.Module):
@@ -44,6 +56,11 @@ class TrendFit(eqx.Module):
     point: Float[Array, ""]
     variance: Float[Array, ""]
 
+    @property
+    def noise(self) -> Float[Array, " n"]:
+        """The residuals as the variance and the bootstrap take them."""
+        return self.residuals * self.design.inflation
+
 
 @full_products
 def trend_design(
@@ -51,8 +68,13 @@ def trend_design(
     times: Any,
     present: Any,
     axis: TimeAxis,
+    *,
+    corrected: bool = False,
 ) -> TrendDesign:
-    """Orthonormalise the design matrix (Cholesky QR, twice: Yamamoto et al., 2015)."""
+    """Orthonormalise the design matrix (Cholesky QR, twice: Yamamoto et al., 2015).
+
+    `corrected` residuals are those of a trend that was fitted without the episode.
+    """
     present = jnp.asarray(present)
     features = jnp.where(present, basis.design_matrix(times, axis).T, 0.0)
     unused = jnp.diag((~basis.active()).astype(features.dtype))
@@ -66,6 +88,7 @@ def trend_design(
         factor=factor,
         horizon=jax.scipy.linalg.solve_triangular(factor, horizon, trans="T"),
         present=present,
+        inflation=_inflation(twice) if corrected else jnp.ones_like(twice[0]),
         num_columns=jnp.sum(basis.active()),
         conditioning=jnp.min(pivots) / jnp.max(pivots),
     )
@@ -77,14 +100,14 @@ def fit_trend(design: TrendDesign, returns: Float[Array, " n"]) -> TrendFit:
     present = jnp.where(design.present, returns, 0.0)
     coordinates = design.orthonormal @ present
     residuals = jnp.where(design.present, present - coordinates @ design.orthonormal, 0.0)
-    weights = design.forecast_weights
+    weighted = design.forecast_weights * (residuals * design.inflation)
     return TrendFit(
         design=design,
         returns=present,
         coordinates=coordinates,
         residuals=residuals,
         point=coordinates @ design.horizon,
-        variance=jnp.sum((weights * residuals) ** 2),
+        variance=jnp.sum(weighted**2),
     )
 
 
@@ -92,6 +115,13 @@ def trend_curve(fit: TrendFit, basis: Basis, axis: TimeAxis, times: Any) -> Floa
     """The fitted trend at any times, for pictures."""
     weights = jax.scipy.linalg.solve_triangular(fit.design.factor, fit.coordinates)
     return basis.design_matrix(times, axis) @ weights
+
+
+def _inflation(orthonormal: Float[Array, "d n"]) -> Float[Array, " n"]:
+    """1/(1 − h); infinite where an episode determines the trend alone, so that nothing rests on it."""
+    room = 1 - jnp.sum(orthonormal**2, axis=0)
+    least = np.sqrt(np.finfo(room.dtype).eps)
+    return jnp.where(room > least, 1 / jnp.maximum(room, least), jnp.inf)
 
 
 def _orthonormalise(

@@ -24,7 +24,7 @@ from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..forecast import ForecastSettings, draw_multipliers, held_out_returns
 from ..policies import BehaviorPolicy, Policy
-from ..safety import compare_policies, with_training
+from ..safety import VERDICT_SEED, compare_policies, with_training
 from ..trend import TrendFit
 from .goodness import in_time_order
 
@@ -204,7 +204,6 @@ def backtest(
     training: EpisodeLog | None = None,
     dates: int = 20,
     every: int | None = None,
-    seed: int = 0,
 ) -> Backtest:
     """Use the gate at up to `dates` past dates, the last one `lookahead` before the end of the log.
 
@@ -215,10 +214,10 @@ def backtest(
     if settings.exact:
         raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
     given = None if training is None else TrainingEpisodes(training)
-    seen, held_out = with_training(settings, given, HeldOutEpisodes(log), seed)
+    seen, held_out = with_training(settings, given, HeldOutEpisodes(log))
     log, trains = _merged(None if seen is None else seen.log, held_out.log)
     times = backtest_dates(log, settings, dates, settings.lookahead if every is None else every)
-    multipliers = draw_multipliers(settings, log, seed)
+    multipliers = draw_multipliers(settings, log, VERDICT_SEED)
     policies = (candidate, BehaviorPolicy() if safe is None else safe)
     rows = _at_dates(settings, policies, log, trains, jnp.asarray(times), multipliers)
     return _describe(settings, times, rows)

@@ -22,7 +22,7 @@ from ..episodes import EpisodeLog
 from ..forecast import ForecastSettings
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
-from ..safety import RATIO_TOLERANCE
+from ..safety import RATIO_TOLERANCE, VERDICT_SEED
 from ..trend import fit_trend, trend_design
 from .findings import Finding, Level, found, level_of, undetermined
 from .goodness import (
@@ -81,16 +81,17 @@ def check_log(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
-    seed: int = 0,
+    trend: bool = True,
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
     With `training` episodes, the log is what a gate tests, and the trend is that of the returns it tests.
-    `span` is the first and the last episode number of the whole log, if this is a part of it.
+    `span` is the first and the last episode number of the whole log, if this is a part of it. The policy's
+    own `trend` need not be tested where nothing rests on it: see `check_difference`.
     """
     log = in_time_order(log)
     axis = TimeAxis.over(span or log.span, settings.lookahead)
-    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
+    series, past = decisive_series(settings, (policy or BehaviorPolicy(),), log, training)
     whole, lead = fit_shape(settings, series, axis), fit_lead(settings, series, past, axis)
     needed = settings.least_log if training is None else settings.least_episodes
     actions = action_support(log, policy)
@@ -102,11 +103,41 @@ def check_log(
             *_shape_findings(log, needed),
             *(() if policy is None else _overlap_findings(policy, log, settings.discount, lead)),
             *support,
-            _drift(whole, seed),
-            *trend_findings(lead, seed),
+            _drift(whole),
+            *((_lookahead(lead, axis), *trend_findings(lead)) if trend else ()),
         ),
         actions=actions,
     )
+
+
+@in_double
+def check_difference(
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    policies: tuple[Policy, Policy],
+    *,
+    training: EpisodeLog | None = None,
+    span: tuple[float, float] | None = None,
+) -> LogCheck:
+    """Does the trend of candidate − safe fit, on which a paired test rests?"""
+    log = in_time_order(log)
+    axis = TimeAxis.over(span or log.span, settings.lookahead)
+    series, past = decisive_series(settings, policies, log, training)
+    lead = fit_lead(settings, series, past, axis, cautious=False)
+    steps = int(np.sum(np.asarray(log.mask)))
+    return LogCheck(log.capacity, steps, (_lookahead(lead, axis), *trend_findings(lead)), None)
+
+
+def _lookahead(lead: FittedTrend, axis: TimeAxis) -> Finding:
+    longest = int(lead.longest_lookahead)
+    if axis.lookahead <= longest:
+        return found("lookahead", longest, f"The past can try forecasts over a lookahead of up to {longest}.")
+    limit = f"at most {longest}" if longest else "it is too short for any"
+    sentence = (
+        f"The log is too short to try a lookahead of {axis.lookahead} on its past ({limit}): nobody knows "
+        "how far off such forecasts are."
+    )
+    return found("lookahead", longest, sentence, level=Level.WARNING)
 
 
 def _shape_findings(log: EpisodeLog, needed: int) -> tuple[Finding, ...]:
@@ -246,7 +277,7 @@ def _advice(worth: float) -> str:
     return " That is little: collect more, or take a policy nearer to the one that collected the log."
 
 
-def _drift(fitted: FittedTrend, seed: int) -> Finding:
+def _drift(fitted: FittedTrend) -> Finding:
     """Is a constant rejected in favour of the basis, or of slow waves if the basis is a constant?"""
     if fitted.doubt:
         return undetermined("drift", fitted.doubt)
@@ -256,7 +287,7 @@ def _drift(fitted: FittedTrend, seed: int) -> Finding:
         fitted.axis,
         fitted.times,
         fitted.fit.returns,
-        Rademacher(jax.random.key(seed), DRAWS),
+        Rademacher(jax.random.key(VERDICT_SEED), DRAWS),
     )
     p, level = float(test.p_value), level_of(float(test.p_value))
     if level and not constant:

@@ -17,11 +17,12 @@ from jaxtyping import Array, Float
 from ..arrays import Floats, Integers
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
-from ..comparison import MIN_EPISODES, ComparisonTest
+from ..comparison import MAX_SHARE, MIN_EPISODES, ComparisonTest
 from ..episodes import EpisodeLog, grow
 from ..forecast import ForecastSettings, held_out_returns, series_of, training_returns
-from ..models import Series
+from ..models import LeadingTrend, Series
 from ..policies import Policy
+from ..safety import VERDICT_SEED
 from ..trend import TrendFit, fit_trend, trend_design
 from .findings import Finding, Level, found, level_of, undetermined
 from .trend_tests import autocorrelation_test, jump_test, score_test
@@ -33,7 +34,7 @@ TESTS = (
 DRAWS = 499  # (1 + B)·5 % and ·1 % are whole numbers
 EXTRA_COLUMNS = 3
 MAX_LAGS = 10
-LEVERAGE_NOTE, LEVERAGE_WARNING = 0.1, 0.25
+LEVERAGE_NOTE = 0.1
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -49,6 +50,7 @@ class FittedTrend:
     fit: TrendFit
     shape: Basis
     doubt: str
+    longest_lookahead: float = math.nan
 
     @property
     def weights(self) -> Floats:
@@ -65,25 +67,33 @@ def in_time_order(log: EpisodeLog) -> EpisodeLog:
 
 def decisive_series(
     settings: ForecastSettings,
-    policy: Policy,
+    policies: tuple[Policy, ...],
     log: EpisodeLog,
     training: EpisodeLog | None,
 ) -> tuple[Series, Series]:
-    """The returns that a test of these episodes uses, and those that its models were tried on."""
+    """The returns that a test of these episodes uses, and those that its models were tried on.
+
+    Those of one policy, or the difference between two.
+    """
     room = log if log.capacity else grow(log, 1)
     seen = None if training is None or not training.capacity else training
-    return _series(settings, policy, room, seen)
+    return _series(settings, policies, room, seen)
 
 
 @eqx.filter_jit
 def _series(
-    settings: ForecastSettings, policy: Policy, log: EpisodeLog, training: EpisodeLog | None
+    settings: ForecastSettings, policies: tuple[Policy, ...], log: EpisodeLog, training: EpisodeLog | None
 ) -> tuple[Series, Series]:
     if training is None:
-        series = series_of(log, training_returns(settings, log, policy)[0])
+        series = series_of(log, _difference(training_returns(settings, log, *policies)))
         return series, series
-    tested = series_of(log, held_out_returns(settings, training, log, policy)[0])
-    return tested, series_of(training, training_returns(settings, training, policy)[0])
+    tested = series_of(log, _difference(held_out_returns(settings, training, log, *policies)))
+    return tested, series_of(training, _difference(training_returns(settings, training, *policies)))
+
+
+def _difference(returns: list[Float[Array, " n"]]) -> Float[Array, " n"]:
+    first, *second = returns
+    return first - second[0] if second else first
 
 
 def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> FittedTrend:
@@ -92,10 +102,13 @@ def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> Fit
     return _fitted(_whole(shape, series, axis), series, axis, shape)
 
 
-def fit_lead(settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis) -> FittedTrend:
-    """The trend that forecasts, through the episodes of its span."""
-    span, fit = _lead(settings.test, series, past, axis)
-    return _fitted(fit, series, axis.recent(span), settings.test.lead_shape)
+def fit_lead(
+    settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = True
+) -> FittedTrend:
+    """The trend that forecasts, within its span: cautious for an interval, not for a test."""
+    lead = _lead(settings.test, series, past, axis, cautious)
+    fitted = _fitted(lead.fit, series, axis.recent(lead.span), settings.test.lead_shape)
+    return dataclasses.replace(fitted, longest_lookahead=float(lead.longest))
 
 
 @eqx.filter_jit
@@ -104,10 +117,8 @@ def _whole(shape: Basis, series: Series, axis: TimeAxis) -> TrendFit:
 
 
 @eqx.filter_jit
-def _lead(
-    test: ComparisonTest, series: Series, past: Series, axis: TimeAxis
-) -> tuple[Float[Array, ""], TrendFit]:
-    return test.lead(series, past, axis, cautious=True)
+def _lead(test: ComparisonTest, series: Series, past: Series, axis: TimeAxis, cautious: bool) -> LeadingTrend:
+    return test.lead(series, past, axis, cautious=cautious)
 
 
 def _fitted(fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis) -> FittedTrend:
@@ -117,6 +128,7 @@ def _fitted(fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis) -> Fitt
         fit.design,
         orthonormal=fit.design.orthonormal[:, rows],
         present=fit.design.present[rows],
+        inflation=fit.design.inflation[rows],
     )
     fit = dataclasses.replace(
         fit,
@@ -144,11 +156,11 @@ def _doubt(fit: TrendFit) -> str:
     return ""
 
 
-def trend_findings(fitted: FittedTrend, seed: int) -> tuple[Finding, ...]:
-    """The findings about a fitted trend."""
+def trend_findings(fitted: FittedTrend) -> tuple[Finding, ...]:
+    """The findings about a fitted trend; like a verdict, they depend on no seed."""
     if fitted.doubt:
         return tuple(undetermined(name, fitted.doubt) for name in TESTS)
-    multipliers = Rademacher(jax.random.key(seed), DRAWS)
+    multipliers = Rademacher(jax.random.key(VERDICT_SEED), DRAWS)
     return (
         _misfit(fitted, multipliers),
         *_autocorrelation(fitted, multipliers),
@@ -200,6 +212,8 @@ def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Find
     if level_of(first_p):
         effect = "narrow" if first > 0 else "wide"
         neighbours += f" The intervals are too {effect}: they take episodes to be independent."
+    # Intervals that are too wide are safe.
+    neighbourly = level_of(first_p) if first > 0 else min(level_of(first_p), Level.NOTE)
     sentence = (
         f"What is left after the trend is correlated from episode to episode (Ljung-Box, {lags} "
         f"lags, p = {p:.2g}): the episodes are not independent, and positive correlation makes the "
@@ -209,7 +223,7 @@ def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Find
     )
     statistic = float(test.ljung_box.statistic)
     return (
-        found("lag_1_autocorrelation", first, neighbours, level=level_of(first_p), p_value=first_p),
+        found("lag_1_autocorrelation", first, neighbours, level=neighbourly, p_value=first_p),
         found("autocorrelation", statistic, sentence, level=level, p_value=p),
     )
 
@@ -230,14 +244,14 @@ def _jump(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
 
 
 def _leverage(fitted: FittedTrend) -> Finding:
-    """max aᵢ²/Σa²: must be small for the forecast to be nearly normal (Huber, 1973)."""
-    squares = fitted.weights**2
-    share, worth = squares.max() / squares.sum(), np.sqrt(squares).sum() ** 2 / squares.sum()
+    """One episode's share must be small for the forecast to be nearly normal (Huber, 1973)."""
+    squares, share = fitted.weights**2, float(fitted.fit.design.largest_share)
+    worth = np.sqrt(squares).sum() ** 2 / squares.sum()
     sentence = (
         f"The times alone make the forecast rest on about {worth:.0f} of {squares.size} episodes; "
         f"one carries {share:.1%} of the squared weight."
     )
-    return found("horizon_leverage", float(share), sentence, level=_share_level(share))
+    return found("horizon_leverage", share, sentence, level=_share_level(share))
 
 
 def _influence(fitted: FittedTrend) -> Finding:
@@ -254,6 +268,6 @@ def _influence(fitted: FittedTrend) -> Finding:
 
 
 def _share_level(share: float) -> Level:
-    if share > LEVERAGE_WARNING:
+    if share > MAX_SHARE:
         return Level.WARNING
     return Level.NOTE if share > LEVERAGE_NOTE else Level.OK

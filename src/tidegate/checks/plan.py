@@ -100,7 +100,6 @@ def plan(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
-    seed: int = 0,
 ) -> Plan:
     """How many more episodes under the present policy until the candidate could pass the gate?
 
@@ -108,9 +107,9 @@ def plan(
     `training` are the search's episodes, if any; else a share of the log is for training, as in the gate.
     """
     given = None if training is None else TrainingEpisodes(training, span)
-    seen, tested = with_training(settings, given, HeldOutEpisodes(log, span), seed)
+    seen, tested = with_training(settings, given, HeldOutEpisodes(log, span))
     safe = BehaviorPolicy() if safe is None else safe
-    outcome, axis = compare_once(settings, candidate, safe, tested, seen, seed=seed)
+    outcome, axis = compare_once(settings, candidate, safe, tested, seen)
     return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome))
 
 

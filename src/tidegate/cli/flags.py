@@ -36,6 +36,7 @@ def _panel(name: str | None) -> Callable[..., Any]:
 
 _column, _forecast = _panel("Columns of the log"), _panel("Forecast")
 _guarding, _budget, _output = _panel("Guardrails"), _panel("Error budget"), _panel("Output")
+_verdict = _panel("Verdict")
 _search = _panel(None)
 LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
 
@@ -186,6 +187,33 @@ class GuardrailFlags:
 
         rails = tuple(parse_guardrail(one) for one in self.guardrail or ())
         return {"guardrails": rails, "multiplicity": self.multiplicity}
+
+
+@dataclasses.dataclass(frozen=True)
+class VerdictFlags:
+    """What a verdict may rest on, and how long it is good for."""
+
+    reward_range: Annotated[
+        Text,
+        _verdict(
+            "reward-range",
+            "Smallest and largest return an episode can ever have; a finite-sample bound must agree.",
+            "LOW,HIGH",
+        ),
+    ] = None
+    allow_unguaranteed: Annotated[
+        bool, _verdict("allow-unguaranteed", "DEPLOY even with a caveat; the record says so.")
+    ] = False
+    valid_for: Annotated[
+        str, _verdict("valid-for", "How long the decision is good for: 12h, 7d, 2w.", "TIME")
+    ] = "7d"
+
+    def choices(self) -> dict[str, Any]:
+        """The conditions that these flags name."""
+        from ..commands.conditions import parse_range
+
+        low_high = None if self.reward_range is None else parse_range(self.reward_range)
+        return {**vars(self), "reward_range": low_high}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,6 +20,7 @@ from .flags import (
     LogFlags,
     OutputFlags,
     SearchFlags,
+    VerdictFlags,
     spread,
 )
 
@@ -130,6 +131,7 @@ def evaluate(
 def gate(
     log: LogFlags,
     forecast: ForecastFlags,
+    verdict: VerdictFlags,
     watched: GuardrailFlags,
     spends: BudgetFlags,
     output: OutputFlags,
@@ -143,14 +145,14 @@ def gate(
 ) -> None:
     """DEPLOY or KEEP: will the candidate beat the safe policy, and break no guardrail?
 
-    Exit code 0 for DEPLOY, 1 for KEEP, 2 for bad usage or an unfit log. The decision record can be
-    replayed by `tidegate verify`.
+    Exit code 0 for DEPLOY, 1 for KEEP, 2 for bad usage or an unfit log. A verdict that is not guaranteed is
+    KEEP. The decision record can be replayed by `tidegate verify`.
     """
     from ..gates.ledger import read_ledger
     from ..record import write_record
 
     policies = {"candidate": candidate, "safe": safe, "training": training}
-    budget, outcomes = spends.ledger(), watched.choices()
+    budget, outcomes = spends.ledger(), {**watched.choices(), **verdict.choices()}
     past = _dates(dates, output)
     decided = _run("gate", log, forecast, **policies, **outcomes, budget=budget, dates=past)
     write_record(decided.to_dict(), record)
@@ -166,6 +168,7 @@ def improve(
     log: LogFlags,
     forecast: ForecastFlags,
     search: SearchFlags,
+    verdict: VerdictFlags,
     watched: GuardrailFlags,
     output: OutputFlags,
     out: Annotated[Path, typer.Option("--out", help="Where the policy goes, as JSON.")],
@@ -179,7 +182,12 @@ def improve(
     """
     from .. import commands
 
-    choices = {**watched.choices(), "search": search.choices(), "dates": _dates(dates, output)}
+    choices = {
+        **watched.choices(),
+        **verdict.choices(),
+        "search": search.choices(),
+        "dates": _dates(dates, output),
+    }
     found = _run("improve", log, forecast, safe=safe, **choices)
     record = commands.save_improvement(found, out)
     _finish(found, output)

@@ -17,6 +17,7 @@ from ..commands.improvement import Improvement
 from ..commands.plans import PlanRecord
 from ..commands.provenance import Provenance
 from ..commands.verification import Verification
+from ..comparison import Status
 from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
 from ..record import Advantage, past_bins
@@ -214,9 +215,14 @@ def _gate(console: Console, record: GateRecord) -> None:
         _say(console, record.overlap.value)
     if record.budget is not None:
         _say(console, f"Error budget: {record.budget}")
+    if record.range is not None:
+        _say(console, str(record.range))
+    for one in record.assumptions:
+        _say(console, f"Assumed: {one}", "dim")
     _caveats(console, record.caveats)
-    style = "bold green" if record.deploys else "bold yellow"
+    style = {Status.PASS: "bold green", Status.FAIL: "bold red"}.get(record.status, "bold yellow")
     _say(console, record.headline, style)
+    _say(console, f"Status {record.status}, good until {record.expires_at}.")
 
 
 def _improvement(console: Console, record: Improvement) -> None:

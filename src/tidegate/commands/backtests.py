@@ -51,6 +51,5 @@ def backtest(
         training=None if trial.seen is None else trial.seen.log,
         dates=dates,
         every=every,
-        seed=seed,
     )
     return BacktestRecord(*about(trial), result)

@@ -49,7 +49,7 @@ def check(
     stage("checking the log")
     return CheckRecord(
         policy=spec,
-        check=check_log(opened.log, forecasting, chosen if policy else None, seed=seed),
+        check=check_log(opened.log, forecasting, chosen if policy else None),
         forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
         settings=settings,
         seed=seed,

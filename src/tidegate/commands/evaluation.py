@@ -102,7 +102,7 @@ def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage
         for one in (settings, settings.stationary())
     )
     stage("checking the log")
-    findings = check_log(log, settings.forecast(), policy, seed=seed).findings
+    findings = check_log(log, settings.forecast(), policy).findings
     origin = provenance(opened)
     return Evaluation(spec, forecast, stationary, findings, settings, seed, False, origin)
 

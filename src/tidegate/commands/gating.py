@@ -1,20 +1,25 @@
 """DEPLOY or KEEP, as a record that can be defended and replayed."""
 
 import dataclasses
+import datetime
 import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checks.backtest import Backtest, backtest
 from ..checks.findings import Finding
-from ..checks.fitness import LogCheck, check_log
+from ..checks.fitness import LogCheck, check_difference, check_log
 from ..checks.goodness import TESTS
-from ..comparison import Verdict
+from ..comparison import Reason, Status, Verdict
+from ..forecast import ForecastSettings
+from ..gates.finite_sample import RangeBound, checked_range, range_bound
 from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
 from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger
 from ..gates.multiplicity import Multiplicity
 from ..record import SEAL, Decision, plain, sealed
 from ..safety import with_training
+from .assumptions import assumptions
+from .conditions import WEEK, Conditions, parse_validity, written
 from .guarding import guardrail_values, with_outcomes
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
@@ -23,15 +28,19 @@ from .settings import PlainSettings
 from .training import Overlap, TrainingRecord
 from .trials import Training, Trial, origin_caveats, prepare
 
+WHOSE = {"candidate": "the candidate", "safe": "the safe policy", "difference": "the candidate's advantage"}
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GateRecord:
     """A verdict with all that it rests on.
 
     `guarded` holds the test of the reward (`decision`) and those of the guardrails, if there are any.
-    `checks` are the findings about the test episodes for each policy. `caveats` are sentences that
-    belong beside the verdict: with any of them, it is not guaranteed. `backtest` is None if no past
-    dates were asked for, `budget` if the test used all of α.
+    `checks` are the findings about the test episodes: for each policy, and for their difference where the
+    test rests on it. `caveats` are sentences that belong beside the verdict: with any of them it is not
+    guaranteed, and KEEP, unless the user has allowed that. `assumptions` are what no log can show. `range`
+    is a finite-sample bound, if the range of the rewards was given. `backtest` is None if no past dates were
+    asked for, `budget` if the test used all of α. Times are in UTC; after `expires_at`, ask again.
     """
 
     guarded: GuardedDecision
@@ -39,6 +48,11 @@ class GateRecord:
     safe: str
     checks: dict[str, LogCheck]
     caveats: tuple[str, ...]
+    assumptions: tuple[str, ...]
+    allow_unguaranteed: bool
+    range: RangeBound | None
+    decided_at: str
+    expires_at: str
     overlap: Overlap
     training: TrainingRecord | None
     dates: int
@@ -54,8 +68,26 @@ class GateRecord:
         return self.guarded.main
 
     @property
+    def reason(self) -> Reason:
+        """Why: that of the test, or what keeps the gate shut although the tests would open it."""
+        if self.guarded.verdict is not Verdict.DEPLOY:
+            return self.decision.reason
+        if self.range is not None and not self.range.agrees:
+            return Reason.RANGE_DISAGREES
+        if self.caveats and not self.allow_unguaranteed:
+            return Reason.NOT_GUARANTEED
+        return Reason.BETTER
+
+    @property
     def verdict(self) -> Verdict:
-        return self.guarded.verdict
+        opens = self.guarded.verdict is Verdict.DEPLOY and self.reason is Reason.BETTER
+        return Verdict.DEPLOY if opens else Verdict.KEEP
+
+    @property
+    def status(self) -> Status:
+        if self.guarded.verdict is not Verdict.DEPLOY:
+            return self.guarded.status
+        return Status.PASS if self.deploys else Status.INCONCLUSIVE
 
     @property
     def deploys(self) -> bool:
@@ -63,20 +95,23 @@ class GateRecord:
 
     @property
     def failed_tests(self) -> tuple[str, ...]:
-        """The tests of the trend model that fail, each with its policy."""
+        """The tests of the trend that fail, each with what it is the trend of."""
         return tuple(
             f"{finding.name} ({name})" for name, check in self.checks.items() for finding in _failed(check)
         )
 
     @property
+    def sentence(self) -> str:
+        """The reason in words."""
+        kept = self.guarded.verdict is Verdict.DEPLOY and not self.deploys
+        return self.reason.sentence if kept else self.guarded.sentence
+
+    @property
     def headline(self) -> str:
-        """The verdict, marked if it is not guaranteed, and the reason."""
-        mark = ""
-        if self.provenance.estimated:
-            mark = f" ({self.provenance.propensities})"
-        elif self.caveats and self.deploys:
-            mark = " (not guaranteed)"
-        return f"{self.verdict.name}{mark}: {self.guarded.sentence}"
+        """The verdict, its status if that is not obvious, and the reason."""
+        marks = {Status.INCONCLUSIVE: " (inconclusive)", Status.FAIL: " (fail)"}
+        mark = marks.get(self.status, " (not guaranteed, as allowed)" if self.caveats else "")
+        return f"{self.verdict.name}{mark}: {self.sentence}"
 
     def __str__(self) -> str:
         return "\n".join([f"{self.headline} {self.decision.bounds}", *(f"Beware: {c}" for c in self.caveats)])
@@ -93,8 +128,10 @@ class GateRecord:
         return {
             **decided,
             **plain(rest),
+            "status": self.status.value,
             "verdict": self.verdict.name,
-            "sentence": self.guarded.sentence,
+            "reason": self.reason.name,
+            "sentence": self.sentence,
             "headline": self.headline,
             "guaranteed": not self.caveats,
             "candidate": {"policy": self.candidate, **decided["candidate"]},
@@ -114,9 +151,13 @@ def gate(
     training: Training = None,
     guardrails: Sequence[Guardrail] = (),
     multiplicity: Multiplicity = Multiplicity.HOLM,
+    reward_range: tuple[float, float] | None = None,
+    allow_unguaranteed: bool = False,
+    valid_for: str | datetime.timedelta = WEEK,
     budget: Budget | Grant | None = None,
     dates: int = 0,
     seed: int = 0,
+    now: datetime.datetime | None = None,
     stage: Stage = silent,
 ) -> GateRecord:
     """Will the candidate beat the safe policy over the next `lookahead` episodes of this log's world?
@@ -126,22 +167,35 @@ def gate(
     backtest of the test episodes at that many past dates. With `guardrails`, their outcomes are read and
     tested too, and must not be forecast to worsen by more than their margins.
 
+    With a caveat, a verdict is not guaranteed: then it is KEEP, unless `allow_unguaranteed`. `reward_range`
+    is the smallest and the largest return that an episode can ever have: a bound that needs no large sample
+    must then agree. The decision is good for `valid_for` from `now`. The seed is for estimated propensities;
+    the verdict depends on no seed.
+
     With a `budget`, the test has the level that its ledger grants, and is entered in the ledger before
     this returns, so that many gates can share one α. A `Grant` from a record is for a replay.
     """
     if budget is not None:
         require_p_value(settings)
+    asked_for = Conditions(
+        tuple(guardrails),
+        multiplicity,
+        None if reward_range is None else checked_range(reward_range),
+        allow_unguaranteed,
+        parse_validity(valid_for),
+        now,
+        dates,
+    )
     wanted = with_outcomes(log, guardrails)
     trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
     if budget is None:
-        return decide(trial, dates, stage, guardrails, multiplicity)
-    asked = question(trial, guardrails, multiplicity)
+        return decide(trial, asked_for, stage)
+    asked = question(trial, asked_for)
     if isinstance(budget, Grant):
-        grant = dataclasses.replace(budget, question=asked)
-        return decide(trial, dates, stage, guardrails, multiplicity, grant)
+        return decide(trial, asked_for, stage, dataclasses.replace(budget, question=asked))
     ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
     turn = next_test(ledger, asked)
-    record = decide(trial, dates, stage, guardrails, multiplicity, granted(ledger, turn))
+    record = decide(trial, asked_for, stage, granted(ledger, turn))
     if not turn.repeated:
         entry = turn.entry(
             data_hash=record.decision.data_hash,
@@ -154,55 +208,86 @@ def gate(
     return record
 
 
-def decide(
-    trial: Trial,
-    dates: int,
-    stage: Stage,
-    guardrails: Sequence[Guardrail] = (),
-    multiplicity: Multiplicity = Multiplicity.HOLM,
-    grant: Grant | None = None,
-) -> GateRecord:
+def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | None = None) -> GateRecord:
     """The tests, and the checks of their episodes."""
     trial = allowed(trial, grant)
-    forecasting, seed, held_out = trial.settings.forecast(), trial.seed, trial.held_out
+    forecasting, held_out = trial.settings.forecast(), trial.held_out
     # Split once: the tests, the findings and the backtest look at the same episodes.
-    seen, held_out = with_training(forecasting, trial.seen, held_out, seed)
+    seen, held_out = with_training(forecasting, trial.seen, held_out)
     training = None if seen is None else seen.log
     stage("testing the candidate")
     guarded = guarded_test(
         *trial.policies,
         held_out,
         forecasting,
-        guardrails,
+        asked_for.guardrails,
         training=seen,
-        multiplicity=multiplicity,
+        multiplicity=asked_for.multiplicity,
         level=None if grant is None else grant.level,
-        seed=seed,
+        seed=trial.seed,
     )
     stage("checking the test episodes")
-    checks = {
-        role: check_log(held_out.log, forecasting, policy, training=training, span=held_out.span, seed=seed)
-        for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
-    }
+    trial = dataclasses.replace(trial, held_out=held_out, seen=seen)
+    checks = _checks(trial, forecasting)
+    bound = _range_bound(trial, guarded, asked_for, forecasting)
     past = None
-    if dates:
+    if asked_for.dates:
         stage("using the gate at past dates")
-        past = backtest(*trial.policies, held_out.log, forecasting, training=training, dates=dates, seed=seed)
-    origin = provenance(trial.opened)
+        past = backtest(*trial.policies, held_out.log, forecasting, training=training, dates=asked_for.dates)
+    origin, moment = provenance(trial.opened), asked_for.decided_at
     return GateRecord(
         guarded=guarded,
         candidate=trial.names[0],
         safe=trial.names[1],
         checks=checks,
         caveats=(*origin_caveats(origin, trial.overlap, trial.names[0]), *_misfits(checks)),
+        assumptions=tuple(assumptions(origin, trial.settings, held_out.log.num_episodes, bound)),
+        allow_unguaranteed=asked_for.allow_unguaranteed,
+        range=bound,
+        decided_at=written(moment),
+        expires_at=written(moment + asked_for.valid_for),
         overlap=trial.overlap,
         training=trial.training,
-        dates=dates,
+        dates=asked_for.dates,
         backtest=past,
         budget=grant,
         settings=trial.settings,
-        seed=seed,
+        seed=trial.seed,
         provenance=origin,
+    )
+
+
+def _checks(trial: Trial, forecasting: ForecastSettings) -> dict[str, LogCheck]:
+    """Each policy, and the difference where the test rests on it."""
+    log, span = trial.held_out.log, trial.held_out.span
+    training = None if trial.seen is None else trial.seen.log
+    rests_on = forecasting.test.rests_on
+    checks = {
+        role: check_log(log, forecasting, policy, training=training, span=span, trend=role in rests_on)
+        for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
+    }
+    if "difference" in rests_on:
+        checks["difference"] = check_difference(
+            log, forecasting, trial.policies, training=training, span=span
+        )
+    return checks
+
+
+def _range_bound(
+    trial: Trial, guarded: GuardedDecision, asked_for: Conditions, forecasting: ForecastSettings
+) -> RangeBound | None:
+    """Over the episodes of the leading trend, which was chosen without looking at their returns."""
+    if asked_for.reward_range is None:
+        return None
+    advantage, held_out = guarded.main.advantage, trial.held_out
+    span = advantage.scales[advantage.leading].span if advantage.scales else 0.0
+    return range_bound(
+        *trial.policies,
+        held_out.log,
+        asked_for.reward_range,
+        guarded.main_level,
+        discount=forecasting.discount,
+        since=(held_out.span or held_out.log.span)[1] - span,
     )
 
 
@@ -213,10 +298,9 @@ def _failed(check: LogCheck) -> tuple[Finding, ...]:
 def _misfits(checks: dict[str, LogCheck]) -> Iterator[str]:
     for role, check in checks.items():
         failed = _failed(check)
-        whose = "candidate" if role == "candidate" else "safe policy"
         for start, found in (
             ("The log fails the goodness-of-fit tests", [f for f in failed if f.value is not None]),
             ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
         ):
             if found:
-                yield f"{start} for the {whose}: {' '.join(one.sentence for one in found)}"
+                yield f"{start} for {WHOSE[role]}: {' '.join(one.sentence for one in found)}"

@@ -1,6 +1,7 @@
 """Search for a candidate on one part of a log, test it on the other, and keep both results together."""
 
 import dataclasses
+import datetime
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import numpy as np
 from ..arrays import in_double
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
+from ..gates.finite_sample import checked_range
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
 from ..policies import LoggedPolicy, ParametricPolicy, Policy, save_policy
@@ -18,6 +20,7 @@ from ..record import describe_settings, plain, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate
 from .choices import Preset
+from .conditions import WEEK, Conditions, parse_validity
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
@@ -60,23 +63,27 @@ def improve(
     search: SearchChoices | None = None,
     guardrails: Sequence[Guardrail] = (),
     multiplicity: Multiplicity = Multiplicity.HOLM,
+    reward_range: tuple[float, float] | None = None,
+    allow_unguaranteed: bool = False,
+    valid_for: str | datetime.timedelta = WEEK,
     dates: int = 0,
     seed: int = 0,
+    now: datetime.datetime | None = None,
     stage: Stage = silent,
 ) -> Improvement:
     """Find a candidate on the training part of the log, and test it against the safe policy on the rest.
 
-    The seed drives the split, the search and the test; `dates` are those of a backtest, as in `gate`.
-    The search looks at the reward alone; guardrails are tested, as in `gate`.
+    The seed drives the search; the split and the test follow from the log. The search looks at the reward
+    alone; guardrails and all other conditions are those of `gate`.
     """
     search = search or SearchChoices()
     opened = open_log(with_outcomes(log, guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
     chosen = (settings or PlainSettings()).over(opened.log.span)
-    training, held_out = split_log(opened.log, train_fraction=search.train_fraction, seed=seed)
+    training, held_out = split_log(opened.log, train_fraction=search.train_fraction)
     stage("searching for a candidate")
     candidate, details = _search(training, safe_policy, chosen, search, seed)
-    record = _training_record(opened, training.log, search, candidate, seed)
+    record = _training_record(opened, training.log, search, candidate)
     trial = Trial(
         opened=opened,
         names=(FOUND, safe),
@@ -88,7 +95,16 @@ def improve(
         settings=chosen,
         seed=seed,
     )
-    tested = decide(trial, dates, stage, guardrails, multiplicity)
+    asked_for = Conditions(
+        tuple(guardrails),
+        multiplicity,
+        None if reward_range is None else checked_range(reward_range),
+        allow_unguaranteed,
+        parse_validity(valid_for),
+        now,
+        dates,
+    )
+    tested = decide(trial, asked_for, stage)
     resolved = dataclasses.replace(search, policy_class=resolve_class(search, opened.log))
     return Improvement(candidate, tested, record, resolved, details)
 
@@ -141,14 +157,12 @@ def _training_record(
     training: EpisodeLog,
     search: SearchChoices,
     policy: ParametricPolicy,
-    seed: int,
 ) -> TrainingRecord:
     return TrainingRecord(
         data_hash=opened.data_hash,
         num_episodes=opened.log.num_episodes,
         num_training=training.num_episodes,
         train_fraction=search.train_fraction,
-        split_seed=seed,
         episodes_hash=episodes_hash(training),
         policy_hash=policy.digest(),
         features=opened.loaded.columns.features,

@@ -54,6 +54,5 @@ def plan(
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         span=trial.held_out.span,
-        seed=seed,
     )
     return PlanRecord(*about(trial), result)

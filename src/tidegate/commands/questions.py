@@ -1,14 +1,12 @@
 """A gate and its error budget: what is asked, what may be tested, and what the ledger keeps of it."""
 
 import dataclasses
-from collections.abc import Sequence
 
 from ..comparison import MIN_EPISODES
 from ..errors import SettingsError
-from ..gates.guardrails import Guardrail
 from ..gates.ledger import Grant, episodes_for, question_hash
-from ..gates.multiplicity import Multiplicity
 from ..record import describe_settings, plain
+from .conditions import Conditions
 from .settings import PlainSettings
 from .trials import Trial
 
@@ -24,7 +22,7 @@ def require_p_value(settings: PlainSettings | None) -> None:
         )
 
 
-def question(trial: Trial, guardrails: Sequence[Guardrail], multiplicity: Multiplicity) -> str:
+def question(trial: Trial, asked_for: Conditions) -> str:
     """The identity of what is asked: all that the answer depends on, except the level."""
     held_out, seen = trial.held_out, trial.seen
     candidate, safe = trial.policies
@@ -36,8 +34,10 @@ def question(trial: Trial, guardrails: Sequence[Guardrail], multiplicity: Multip
             "forecast": describe_settings(trial.settings.forecast()),
             "span": plain(held_out.span),
             "training": None if seen is None else seen.log.digest(),
-            "guardrails": plain(list(guardrails)),
-            "multiplicity": multiplicity.name if guardrails else None,
+            "guardrails": plain(list(asked_for.guardrails)),
+            "multiplicity": asked_for.multiplicity.name if asked_for.guardrails else None,
+            "reward_range": plain(asked_for.reward_range),
+            "allow_unguaranteed": asked_for.allow_unguaranteed,
         },
         trial.seed,
     )

@@ -1,6 +1,6 @@
 """Which episodes a search has seen, so that no later test uses them.
 
-The split is a rule: `split_log` on the first `num_episodes` of the log, with this fraction and seed. So
+The split is a rule: `split_log` on the first `num_episodes` of the log, with this fraction. So
 it can be repeated on the same log, and on one that has grown since.
 """
 
@@ -10,11 +10,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from ..arrays import Integers, in_double
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, split_rows, training_count
+from ..arrays import Integers
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, training_count, training_flags
 from ..errors import PolicyError, SettingsError
 from ..logs import LoadedLog, SpecKind, parse_spec
 from ..record import SEAL, plain, read_record, record_hash, restored
@@ -34,7 +33,6 @@ class TrainingRecord:
     num_episodes: int
     num_training: int
     train_fraction: float
-    split_seed: int
     episodes_hash: str
     policy_hash: str
     features: tuple[str, ...]
@@ -133,15 +131,13 @@ def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:
 def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Integers | None:
     if log.num_episodes < training.num_episodes:
         return None
-    rows = training_rows(training.num_episodes, training.train_fraction, training.split_seed)
+    rows = training_rows(training.num_episodes, training.train_fraction)
     return rows if episodes_hash(log.take(rows)) == training.episodes_hash else None
 
 
-@in_double
-def training_rows(num_episodes: int, train_fraction: float, seed: int) -> Integers:
+def training_rows(num_episodes: int, train_fraction: float) -> Integers:
     """The rows that `split_log` sends to training."""
-    count = training_count(num_episodes, train_fraction)
-    return np.sort(np.asarray(split_rows(jax.random.key(seed), num_episodes, count)[0]))
+    return np.flatnonzero(training_flags(num_episodes, training_count(num_episodes, train_fraction)))
 
 
 def episodes_hash(log: EpisodeLog) -> str:

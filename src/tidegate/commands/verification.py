@@ -1,6 +1,7 @@
 """Replay a decision record on its log: the same verdict, the same bounds, to the bit?"""
 
 import dataclasses
+import datetime
 import enum
 import itertools
 import math
@@ -8,9 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..errors import SettingsError
+from ..errors import SettingsError, TidegateError
 from ..gates.ledger import Grant
 from ..record import FORMAT, SEAL, read_record, record_hash, restored
+from .conditions import Conditions
 from .gating import GateRecord, gate
 from .guarding import guardrails_from
 from .improvement import Improvement, improve
@@ -101,7 +103,9 @@ def verify(record: str | Path | dict[str, Any], source: Any, *, stage: Stage = s
         )
     try:
         return _verified(content, verdict, source, stage)
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        if isinstance(error, TidegateError):
+            raise
         raise SettingsError(
             f"the record is incomplete: {error!r}.", expected="all that `tidegate gate` wrote"
         ) from error
@@ -132,6 +136,7 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
     settings = restored(PlainSettings, content["settings"])
     safe, seed, dates = content["safe"]["policy"], content["seed"], content["dates"]
     guardrails, multiplicity = guardrails_from(content.get("guardrails"))
+    asked_for = _asked_for(content)
     if content["kind"] == "improve":
         search = restored(SearchChoices, content["search"])
         return improve(
@@ -141,6 +146,10 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
             search=search,
             guardrails=guardrails,
             multiplicity=multiplicity,
+            reward_range=asked_for.reward_range,
+            allow_unguaranteed=asked_for.allow_unguaranteed,
+            valid_for=asked_for.valid_for,
+            now=asked_for.now,
             dates=dates,
             seed=seed,
             stage=stage,
@@ -154,10 +163,28 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
         training=None if known is None else restored(TrainingRecord, known),
         guardrails=guardrails,
         multiplicity=multiplicity,
+        reward_range=asked_for.reward_range,
+        allow_unguaranteed=asked_for.allow_unguaranteed,
+        valid_for=asked_for.valid_for,
+        now=asked_for.now,
         budget=None if budget is None else restored(Grant, budget),
         dates=dates,
         seed=seed,
         stage=stage,
+    )
+
+
+def _asked_for(content: dict[str, Any]) -> Conditions:
+    """What else was asked of the gate, and when: as the record says."""
+    bound = content["range"]
+    decided, expires = (
+        datetime.datetime.fromisoformat(content[name]) for name in ("decided_at", "expires_at")
+    )
+    return Conditions(
+        reward_range=None if bound is None else (bound["low"], bound["high"]),
+        allow_unguaranteed=content["allow_unguaranteed"],
+        valid_for=expires - decided,
+        now=decided,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..arrays import in_double
-from ..comparison import MIN_EPISODES, Reason, Verdict
+from ..comparison import MIN_EPISODES, Reason, Status, Verdict
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..forecast import ForecastSettings
@@ -123,7 +123,7 @@ class GuardrailDecision:
                 f"the latest episodes point the other way: at a shorter time scale, '{name}' is "
                 f"forecast to {verb} by {margin:g} or more. Wait for more episodes."
             )
-        return f"'{name}' cannot be judged: {self.decision.reason.sentence}"
+        return f"'{name}' cannot be judged: {self.decision.sentence}"
 
     def _numbers(self) -> str:
         end = "at most" if self.guardrail.lower_is_better else "at least"
@@ -158,10 +158,19 @@ class GuardedDecision:
         return Verdict.DEPLOY if self.improves and not self.blocking else Verdict.KEEP
 
     @property
+    def status(self) -> Status:
+        """A guardrail fails the gate if it alone keeps it shut, or if harm is shown to its outcome."""
+        if self.verdict is Verdict.DEPLOY:
+            return Status.PASS
+        tests = (self.main, *(one.decision for one in self.guardrails))
+        harm = any(one.status is Status.FAIL for one in tests)
+        return Status.FAIL if harm or self.improves else Status.INCONCLUSIVE
+
+    @property
     def sentence(self) -> str:
         """The reason, which names every guardrail that blocks."""
         better = self.main.reason is Reason.BETTER
-        main = (Reason.NOT_BETTER if better and not self.improves else self.main.reason).sentence
+        main = Reason.NOT_BETTER.sentence if better and not self.improves else self.main.sentence
         if not self.guardrails:
             return main
         if self.blocking:
@@ -212,7 +221,7 @@ def guarded_test(
     _require_different(guardrails)
     require_level(level)
     alpha = settings.alpha if level is None else level
-    training, held_out = with_training(settings, training, held_out, seed)
+    training, held_out = with_training(settings, training, held_out)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
     def test(one: "_Hypothesis", level: float) -> Decision:

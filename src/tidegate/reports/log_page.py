@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import jinja2
 
 from ..checks.goodness import TESTS
-from ..comparison import Reason, Verdict
+from ..comparison import Reason, Status, Verdict
 from .log_pictures import (
     backtest_pictures,
     comparison_picture,
@@ -26,7 +26,7 @@ from .log_words import Plain, names, number, percent, sentence, shown, units, wo
 from .page import templates
 
 Rows = Sequence[tuple[str, Any]]
-ROLES = {"candidate": "candidate", "safe": "safe policy"}
+ROLES = {"candidate": "candidate", "safe": "safe policy", "difference": "difference"}
 FITNESS = (
     "Is the log fit for the {role}?",
     "Overlap, sample size and time. A warning says that a forecast from this log may mislead.",
@@ -42,6 +42,8 @@ SAYS = {
     Reason.NOT_BETTER.name: ("does not show that", "nor that"),
     Reason.SCALES_DISAGREE.name: ("does not show that", "nor that"),
     Reason.BUDGET_SPENT.name: ("was not asked whether", "nor whether"),
+    Reason.NOT_GUARANTEED.name: ("shows by its numbers, but does not guarantee, that", "but not that"),
+    Reason.RANGE_DISAGREES.name: ("is too short to be sure, for rewards of this range, that", "nor that"),
 }
 IN_WORDS = ("forecast", "trend", "rule", "doubly_robust")  # settings shown elsewhere on the page
 
@@ -91,8 +93,10 @@ def _templates() -> jinja2.Environment:
 def _gate_words(data: Plain) -> dict[str, str]:
     """The verdict and the reason without the words of statistics."""
     says, joint = SAYS.get(data["reason"], ("cannot say whether", "nor whether"))
-    if data["reason"] == Reason.BETTER.name and not data["guaranteed"]:
+    if data["verdict"] == Verdict.DEPLOY.name and not data["guaranteed"]:
         says = "shows, by its numbers alone, that"
+    if data["status"] == Status.FAIL.name.lower() and data["reason"] == Reason.NOT_BETTER.name:
+        says = "contradicts the claim that"
     rails = data["guardrails"]["outcomes"] if data.get("guardrails") else []
     broken = [one["outcome"] for one in rails if not one["holds"]]
     joined = f", {joint} every guardrail holds ({', '.join(broken)})" if broken else ""
@@ -104,7 +108,11 @@ def _gate_words(data: Plain) -> dict[str, str]:
 def _checked(data: Plain) -> list[tuple[str, Sequence[Plain], bool]]:
     """For which policies the log was checked, what was found, and whether that is folded away."""
     if "checks" in data:
-        return [(name, data["checks"][role]["findings"], role == "safe") for role, name in ROLES.items()]
+        return [
+            (name, data["checks"][role]["findings"], role == "safe")
+            for role, name in ROLES.items()
+            if role in data["checks"]
+        ]
     found = data["check"]["findings"] if "check" in data else data.get("findings")
     return [("policy", found, False)] if found else []
 

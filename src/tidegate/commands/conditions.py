@@ -1,0 +1,61 @@
+"""What a gate asks beside the forecast, and for how long its answer is good."""
+
+import dataclasses
+import datetime
+import re
+
+from ..errors import SettingsError
+from ..gates.guardrails import Guardrail
+from ..gates.multiplicity import Multiplicity
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+WEEK = datetime.timedelta(days=7)
+
+
+@dataclasses.dataclass(frozen=True)
+class Conditions:
+    """Guardrails that must hold, a range of returns for which a finite-sample bound must agree, and what to
+    do with a verdict that is not guaranteed. `dates` is the number of past dates for a backtest."""
+
+    guardrails: tuple[Guardrail, ...] = ()
+    multiplicity: Multiplicity = Multiplicity.HOLM
+    reward_range: tuple[float, float] | None = None
+    allow_unguaranteed: bool = False
+    valid_for: datetime.timedelta = WEEK
+    now: datetime.datetime | None = None
+    dates: int = 0
+
+    @property
+    def decided_at(self) -> datetime.datetime:
+        """The moment of the decision, to the second."""
+        moment = self.now or datetime.datetime.now(datetime.UTC)
+        return moment.astimezone(datetime.UTC).replace(microsecond=0)
+
+
+def parse_validity(given: str | datetime.timedelta) -> datetime.timedelta:
+    """How long a decision is good for: `90m`, `12h`, `7d`, `2w`, or a timedelta."""
+    if isinstance(given, str):
+        found = re.fullmatch(r"\s*(\d{1,6})\s*([smhdw])\s*", given)
+        given = datetime.timedelta(seconds=int(found[1]) * _SECONDS[found[2]]) if found else WEEK * 0
+    if not isinstance(given, datetime.timedelta) or not WEEK * 0 < given <= 520 * WEEK:
+        raise SettingsError(
+            "the time for which a decision is valid is unclear.",
+            expected="a number and a unit, as in 12h, 7d or 2w, up to ten years",
+        )
+    return given
+
+
+def parse_range(text: str) -> tuple[float, float]:
+    """LOW,HIGH: the smallest and the largest return of an episode."""
+    try:
+        low, high = (float(one) for one in text.split(","))
+    except ValueError as error:
+        raise SettingsError(
+            f"'{text}' is not a range.", expected="LOW,HIGH, as in --reward-range 0,1"
+        ) from error
+    return low, high
+
+
+def written(moment: datetime.datetime) -> str:
+    """A moment as ISO 8601 in UTC."""
+    return moment.isoformat().replace("+00:00", "Z")
