@@ -46,10 +46,10 @@ def _log(rows: int = 400, *, gap: Any = 1.0, noise: float = 0.2, seed: int = 0, 
 
 def test_each_date_is_the_gate_on_the_log_up_to_it() -> None:
     log = _log()
-    test = backtest(GOOD, SAFE, log, SETTINGS, dates=6, seed=3)
+    test = backtest(GOOD, SAFE, log, SETTINGS, dates=6)
     np.testing.assert_array_equal(test.dates, 385 - 15 * np.arange(6)[::-1])
     i, end = 2, int(test.dates[2])
-    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log.take(slice(0, end))), SETTINGS, seed=3)
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log.take(slice(0, end))), SETTINGS)
     assert test.reasons[i] is decision.reason
     assert test.verdicts[i] is decision.verdict
     for record, forecast in ((test.candidate, decision.candidate), (test.safe, decision.safe)):

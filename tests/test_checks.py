@@ -40,7 +40,7 @@ from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import Rademacher
 from tidegate.checks.backtest import backtest
 from tidegate.checks.findings import Finding, Level, found
-from tidegate.checks.fitness import check_log, mean_is_one
+from tidegate.checks.fitness import check_difference, check_log, mean_is_one
 from tidegate.checks.goodness import (
     DRAWS,
     TESTS,
@@ -54,7 +54,7 @@ from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
 from tidegate.returns import episode_ratios, is_returns, observed_returns
-from tidegate.safety import with_training
+from tidegate.safety import VERDICT_SEED, with_training
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(3)))
@@ -402,12 +402,12 @@ def test_row_order_and_spare_rows_change_nothing() -> None:
         assert one.p_value == two.p_value, one.name
 
 
-def test_same_seed_same_findings() -> None:
+def test_the_findings_repeat() -> None:
     log = _log()
-    assert goodness_of_fit(log, SETTINGS, seed=1) == goodness_of_fit(log, SETTINGS, seed=1)
-    assert goodness_of_fit(log, SETTINGS, seed=1) != goodness_of_fit(log, SETTINGS, seed=2)
+    first = goodness_of_fit(log, SETTINGS)
+    assert goodness_of_fit(log, SETTINGS) == first
     with jax.enable_x64(False):
-        assert goodness_of_fit(log, SETTINGS, seed=1) == goodness_of_fit(log, SETTINGS, seed=1)
+        assert goodness_of_fit(log, SETTINGS) == first
 
 
 def test_continuous_actions_have_no_table() -> None:
@@ -466,16 +466,16 @@ def test_training_episodes_have_no_part_in_the_findings(test: Any) -> None:
 
 def test_findings_are_of_the_doubly_robust_returns_that_decide() -> None:
     """Each test of the trend, by hand, on the returns that a test of the held-out episodes looks at."""
-    model, basis, seed = RecentMeans(), CosineBasis(3), 4
+    model, basis = RecentMeans(), CosineBasis(3)
     settings = ForecastSettings(10, Paired(basis), value_model=model)
     training, held_out, span = _parts()
-    check = check_log(held_out, settings, POLICY, training=training, span=span, seed=seed)
+    check = check_log(held_out, settings, POLICY, training=training, span=span)
     values = model.predict(training, held_out, 1.0, per_action=True)
     returns = dr_returns(POLICY, held_out, 1.0, values)
     axis = TimeAxis(span[0] - 1, span[1], 10)
     times, present = held_out.episode_numbers, held_out.present
     fit = fit_trend(trend_design(basis, times, present, axis), returns)
-    design, signs = fit.design, Rademacher(jax.random.key(seed), DRAWS)
+    design, signs = fit.design, Rademacher(jax.random.key(VERDICT_SEED), DRAWS)
     misfit = score_test(design, fit.residuals, richer_columns(basis, times, axis), signs)
     correlation = autocorrelation_test(design, fit.residuals, 10, signs)
     jump = jump_test(design, fit.residuals, signs).significance
@@ -497,7 +497,7 @@ def test_findings_are_of_the_doubly_robust_returns_that_decide() -> None:
     influence = (np.asarray(design.forecast_weights) * np.asarray(fit.residuals)) ** 2
     share = influence.max() / influence.sum()
     assert check["horizon_influence"].value == pytest.approx(share, rel=1e-8)
-    assert goodness_of_fit(held_out, settings, POLICY, training=training, span=span, seed=seed) == tuple(
+    assert goodness_of_fit(held_out, settings, POLICY, training=training, span=span) == tuple(
         check[name] for name in TESTS
     )
 
@@ -510,7 +510,7 @@ def test_the_trend_of_the_check_is_chosen_by_the_training_episodes() -> None:
     straight = dataclasses.replace(training.log, rewards=np.random.default_rng(1).normal(size=(100, 1)))
     counts = []
     for past in (training.log, straight):
-        series, tried = decisive_series(settings, POLICY, held_out.log, past)
+        series, tried = decisive_series(settings, (POLICY,), held_out.log, past)
         axis = TimeAxis.over((1, 300), settings.lookahead)
         lead = fit_lead(settings, series, tried, axis)
         check = check_log(held_out.log, settings, POLICY, training=past, span=(1, 300))
@@ -535,13 +535,18 @@ def test_a_gate_checks_and_backtests_the_episodes_that_it_tests() -> None:
         record = wf.gate(frame, candidate="column:new", settings=settings, dates=2, seed=3)
         forecasting = settings.forecast()
         whole = HeldOutEpisodes(opened.log, opened.log.span)
-        seen, held_out = with_training(forecasting, None, whole, 3)
+        seen, held_out = with_training(forecasting, None, whole)
         training = None if seen is None else seen.log
-        check = check_log(held_out.log, forecasting, policy, training=training, span=opened.log.span, seed=3)
+        parts: Any = {"training": training, "span": opened.log.span}
+        own = "candidate" in forecasting.test.rests_on
+        check = check_log(held_out.log, forecasting, policy, **parts, trend=own)
+        if not own:
+            difference = check_difference(held_out.log, forecasting, (policy, safe), **parts)
+            assert record.checks["difference"].findings == difference.findings
         assert held_out.log.num_episodes == record.checks["candidate"].num_episodes == count
         assert record.decision.data_hash == held_out.log.digest()
         assert record.checks["candidate"].findings == check.findings
-        past = backtest(policy, safe, held_out.log, forecasting, training=training, dates=2, seed=3)
+        past = backtest(policy, safe, held_out.log, forecasting, training=training, dates=2)
         assert plain(record.backtest) == plain(past)
         assert past.following.sum() == np.sum(np.asarray(held_out.log.episode_numbers) > 220)
 

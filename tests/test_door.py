@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from tidegate import EpisodeLog, LogError, Propensity, SettingsError, split_log
-from tidegate.episodes import conform, empty_like, grow, insert, pad_steps
+from tidegate.episodes import conform, empty_like, grow, insert, pad_steps, training_count, training_flags
 
 from .oracles import one_step_frame
 
@@ -147,19 +147,34 @@ def test_gaps_in_episode_numbers_are_kept() -> None:
     assert log.span == (-4, 100)
 
 
-def test_split_is_a_partition_and_repeats_with_its_seed() -> None:
+@pytest.mark.parametrize("seed", [None, 3])
+def test_split_is_a_partition_and_repeats(seed: int | None) -> None:
     log = EpisodeLog.from_frame(pd.DataFrame(one_step_frame(41)))
-    train, held_out = split_log(log, train_fraction=0.25, seed=3)
+    train, held_out = split_log(log, train_fraction=0.25, seed=seed)
     assert train.log.num_episodes == 10
     numbers = [*np.asarray(train.log.episode_numbers), *np.asarray(held_out.log.episode_numbers)]
     assert sorted(numbers) == list(np.asarray(log.episode_numbers))
-    again = split_log(log, train_fraction=0.25, seed=3)
+    again = split_log(log, train_fraction=0.25, seed=seed)
     other = split_log(log, train_fraction=0.25, seed=4)
     assert again[1].log.digest() == held_out.log.digest()
     assert other[1].log.digest() != held_out.log.digest()
     assert [train.span, held_out.span] == [(1.0, 41.0)] * 2
     with pytest.raises(SettingsError, match=r"train_fraction is 1.5"):
         split_log(log, train_fraction=1.5)
+
+
+@pytest.mark.parametrize(("count", "share"), [(1, 0.5), (7, 0.0), (7, 1.0), (300, 1 / 3), (1001, 0.29)])
+def test_the_split_without_a_seed_is_spread_evenly_over_time(count: int, share: float) -> None:
+    """No stretch of the log is left to one side, and no rhythm of the log is: see `training_flags`."""
+    wanted = training_count(count, share)
+    flags = training_flags(count, wanted)
+    assert flags.sum() == wanted
+    smooth = np.cumsum(flags) - share * np.arange(1, count + 1)
+    assert np.abs(smooth).max() < 16
+    if count >= 300:
+        for rhythm in (2, 3, 4, 7):
+            shares = [flags[start::rhythm].mean() for start in range(rhythm)]
+            assert max(shares) - min(shares) < 0.25
 
 
 def test_digest_sees_data_and_not_capacity() -> None:

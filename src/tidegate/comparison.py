@@ -46,7 +46,7 @@ from .policies import Policy
 from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 
 MIN_EPISODES = 10
-MAX_SHARE = 0.25  # of the squared forecast weights that one episode may have
+MAX_SHARE = 1 / 3  # of the squared forecast weights that one episode may have
 CURVE_POINTS = 200
 
 
@@ -225,13 +225,15 @@ class ComparisonTest(eqx.Module):
     """How the trend is modelled, and how two policies are compared.
 
     `rule` says when the gate opens, `trend_words` what the bounds assume about the trend, `rests_on` whose
-    trend it is. A test that `tries_models` needs training episodes to try them on. A test that `has_p_value`
-    may be held to any level, even one that is not known until it runs.
+    trend it is, and `voided_by` which findings about it take the guarantee away. A test that `tries_models`
+    needs training episodes to try them on. A test that `has_p_value` may be held to any level, even one that
+    is not known until it runs.
     """
 
     rule: ClassVar[str]
     trend_words: ClassVar[str]
     rests_on: ClassVar[tuple[str, ...]] = ("difference",)
+    voided_by: ClassVar[tuple[str, ...]]
     tries_models: ClassVar[bool] = False
     has_p_value: ClassVar[bool] = True
 
@@ -290,6 +292,10 @@ class _OneBasis(ComparisonTest):
     """One model of the whole log, taken on trust."""
 
     trend_words: ClassVar[str] = "a smooth trend in the span of the basis"
+    voided_by: ClassVar[tuple[str, ...]] = (
+        "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
+        "horizon_influence",
+    )  # fmt: skip
 
     basis: Basis = eqx.field(default_factory=lambda: CosineBasis(3))
 
@@ -447,6 +453,8 @@ class Multiscale(_OnDifference):
     """One bound on the difference at α that must hold for every model that the past makes credible."""
 
     tries_models: ClassVar[bool] = True
+    # How far a line is off, its past has shown; that neighbours go together, it takes for noise.
+    voided_by: ClassVar[tuple[str, ...]] = ("lag_1_autocorrelation",)
     trend_words: ClassVar[str] = (
         "a line through the episodes of the leading time scale that misses by about as much as it missed "
         "in the past"

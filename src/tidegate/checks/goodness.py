@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from ..arrays import Floats, Integers
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
-from ..comparison import MAX_SHARE, MIN_EPISODES, ComparisonTest
+from ..comparison import MIN_EPISODES, ComparisonTest
 from ..episodes import EpisodeLog, grow
 from ..forecast import ForecastSettings, held_out_returns, series_of, training_returns
 from ..models import LeadingTrend, Series
@@ -34,7 +34,8 @@ TESTS = (
 DRAWS = 499  # (1 + B)·5 % and ·1 % are whole numbers
 EXTRA_COLUMNS = 3
 MAX_LAGS = 10
-LEVERAGE_NOTE = 0.1
+LEVERAGE_NOTE, LEVERAGE_WARNING = 0.1, 0.25
+MATERIAL = 0.1  # a correlation of neighbours that makes standard errors a tenth too small
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -212,8 +213,7 @@ def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Find
     if level_of(first_p):
         effect = "narrow" if first > 0 else "wide"
         neighbours += f" The intervals are too {effect}: they take episodes to be independent."
-    # Intervals that are too wide are safe.
-    neighbourly = level_of(first_p) if first > 0 else min(level_of(first_p), Level.NOTE)
+    neighbourly = level_of(first_p) if first > MATERIAL else min(level_of(first_p), Level.NOTE)
     sentence = (
         f"What is left after the trend is correlated from episode to episode (Ljung-Box, {lags} "
         f"lags, p = {p:.2g}): the episodes are not independent, and positive correlation makes the "
@@ -268,6 +268,6 @@ def _influence(fitted: FittedTrend) -> Finding:
 
 
 def _share_level(share: float) -> Level:
-    if share > MAX_SHARE:
+    if share > LEVERAGE_WARNING:
         return Level.WARNING
     return Level.NOTE if share > LEVERAGE_NOTE else Level.OK

@@ -240,7 +240,10 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         candidate=trial.names[0],
         safe=trial.names[1],
         checks=checks,
-        caveats=(*origin_caveats(origin, trial.overlap, trial.names[0]), *_misfits(checks)),
+        caveats=(
+            *origin_caveats(origin, trial.overlap, trial.names[0]),
+            *_misfits(checks, forecasting.test.voided_by),
+        ),
         assumptions=tuple(assumptions(origin, trial.settings, held_out.log.num_episodes, bound)),
         allow_unguaranteed=asked_for.allow_unguaranteed,
         range=bound,
@@ -295,9 +298,9 @@ def _failed(check: LogCheck) -> tuple[Finding, ...]:
     return tuple(one for one in check.warnings if one.name in TESTS)
 
 
-def _misfits(checks: dict[str, LogCheck]) -> Iterator[str]:
+def _misfits(checks: dict[str, LogCheck], voided_by: tuple[str, ...]) -> Iterator[str]:
     for role, check in checks.items():
-        failed = _failed(check)
+        failed = [one for one in _failed(check) if one.name in voided_by]
         for start, found in (
             ("The log fails the goodness-of-fit tests", [f for f in failed if f.value is not None]),
             ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
