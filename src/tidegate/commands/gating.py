@@ -11,7 +11,7 @@ from ..checks.fitness import LogCheck, check_log
 from ..checks.goodness import TESTS
 from ..comparison import Verdict
 from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
-from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger
+from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger, using_ledger
 from ..gates.multiplicity import Multiplicity
 from ..record import SEAL, Decision, plain, sealed
 from ..safety import with_training
@@ -139,19 +139,20 @@ def gate(
     if isinstance(budget, Grant):
         grant = dataclasses.replace(budget, question=asked)
         return decide(trial, dates, stage, guardrails, multiplicity, grant)
-    ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
-    turn = next_test(ledger, asked)
-    record = decide(trial, dates, stage, guardrails, multiplicity, granted(ledger, turn))
-    if not turn.repeated:
-        entry = turn.entry(
-            data_hash=record.decision.data_hash,
-            p_value=record.decision.p_value,
-            verdict=record.verdict,
-            last_episode=last_episode(trial),
-            record_hash=record.to_dict()[SEAL],
-        )
-        save_ledger(entered(ledger, entry), budget.path)
-    return record
+    with using_ledger(budget.path, stage):
+        ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
+        turn = next_test(ledger, asked)
+        record = decide(trial, dates, stage, guardrails, multiplicity, granted(ledger, turn))
+        if not turn.repeated:
+            entry = turn.entry(
+                data_hash=record.decision.data_hash,
+                p_value=record.decision.p_value,
+                verdict=record.verdict,
+                last_episode=last_episode(trial),
+                record_hash=record.to_dict()[SEAL],
+            )
+            save_ledger(entered(ledger, entry), budget.path)
+        return record
 
 
 def decide(
