@@ -115,6 +115,7 @@ class LiveLoop:
             "held_out": held_out.capacity,
             "steps": train.mask.shape[1],
             "num_actions": train.num_actions,
+            "holds": _holds(train),
             "settings": _described(self.settings),
             "safe_policy_hash": self.safe_policy.digest(),
             "content_hash": hashlib.sha256(arrays.getvalue()).hexdigest(),
@@ -137,7 +138,7 @@ class LiveLoop:
         Settings and safe policy must be those that the state was saved with.
         """
         about, arrays = _read_state(path)
-        _require_same(about, settings, safe_policy, path)
+        _require_same(about, settings, safe_policy, window, path)
         loop = cls(settings, safe_policy, seed=about["seed"])
         window = pad_steps(dataclasses.replace(window, num_actions=about["num_actions"]), about["steps"])
         like = initial_state(settings, safe_policy, window, 1)
@@ -192,6 +193,13 @@ def _described(settings: SpinSettings) -> dict[str, Any]:
     return described
 
 
+def _holds(log: EpisodeLog) -> dict[str, Any]:
+    """What the episodes of a log hold: names, and the shapes of what a step has."""
+    states = None if log.states is None else list(log.states.shape[2:])
+    names = {"recorded": sorted(log.recorded), "outcomes": sorted(log.outcomes)}
+    return {"actions": list(log.actions.shape[2:]), "states": states, **names}
+
+
 def _read_state(path: str | Path) -> tuple[dict[str, Any], bytes]:
     """The line about a saved state, and its arrays, if both are as `save` wrote them."""
     try:
@@ -219,20 +227,25 @@ def _read_state(path: str | Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _require_same(
-    about: dict[str, Any], settings: SpinSettings, safe_policy: ParametricPolicy, path: str | Path
+    about: dict[str, Any],
+    settings: SpinSettings,
+    safe_policy: ParametricPolicy,
+    window: EpisodeLog,
+    path: str | Path,
 ) -> None:
-    for place, saved, given in differences(about["settings"], _described(settings)):
-        raise SettingsError(
-            f"the state was saved with {place} = {saved}, and the settings say {given}.",
-            where=str(path),
-            remedy="Load it with the settings that it was saved with, or begin a new loop.",
-        )
-    if about["safe_policy_hash"] != safe_policy.digest():
-        raise SettingsError(
-            "the state was saved with another safe policy: its hash does not match.",
-            where=str(path),
-            remedy="Load it with the policy that it was saved with, or begin a new loop.",
-        )
+    policy_hash = "safe_policy_hash"
+    pairs = {
+        "the settings say": (about["settings"], _described(settings)),
+        "this policy has": ({policy_hash: about[policy_hash]}, {policy_hash: safe_policy.digest()}),
+        "this window has": (about["holds"], _holds(window)),
+    }
+    for words, (saved, given) in pairs.items():
+        for place, before, now in differences(saved, given):
+            raise SettingsError(
+                f"the state was saved with {place} = {before}, and {words} {now}.",
+                where=str(path),
+                remedy="Load it with what it was saved with, or begin a new loop.",
+            )
 
 
 class World(Protocol):

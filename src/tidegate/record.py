@@ -233,6 +233,9 @@ def differences(before: Any, now: Any, place: str = "") -> Iterator[tuple[str, A
         for name in {**before, **now}:
             where = f"{place}.{name}" if place else name
             yield from differences(before.get(name), now.get(name), where)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for index, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from differences(old, new, f"{place}[{index}]")
     elif before != now:
         yield place, before, now
 
