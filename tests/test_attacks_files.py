@@ -30,6 +30,7 @@ from tidegate.commands import gate
 from tidegate.commands.settings import PlainSettings
 from tidegate.experiments import store
 from tidegate.experiments.store import Store
+from tidegate.gates import locking
 from tidegate.gates.ledger import Budget, next_test, open_ledger, read_ledger, save_ledger, using_ledger
 from tidegate.record import SEAL, record_hash, sealed, write_record, write_whole, writing
 
@@ -366,6 +367,24 @@ def test_two_gates_at_once_spend_the_budget_in_turn(path: Path) -> None:
     assert sorted(grant.number for grant in granted.values()) == [1, 2]
     entries = read_ledger(path).entries
     assert {entry.question for entry in entries} == {grant.question for grant in granted.values()}
+
+
+def test_patience_ends(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locking, "PATIENCE", 0.06)
+    told: list[str] = []
+
+    def ask() -> None:
+        try:
+            open_ledger(path, ALPHA, PLAN)
+        except SettingsError as error:
+            told.append(str(error))
+
+    with using_ledger(path):
+        other = threading.Thread(target=ask)
+        other.start()
+        other.join()
+    assert len(told) == 1
+    assert "another gate has been using" in told[0]
 
 
 def test_a_lock_file_that_was_left_behind_means_nothing(path: Path) -> None:

@@ -320,7 +320,7 @@ def _inherit(scratch: Path, target: Path) -> None:
     if not os.access(target, os.W_OK):  # a rename would not ask
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
     old = target.stat()
-    with contextlib.suppress(OSError):  # only root may give a file away
+    with contextlib.suppress(OSError, AttributeError):  # only root may give a file away, Windows cannot
         os.chown(scratch, old.st_uid, old.st_gid)
     scratch.chmod(stat.S_IMODE(old.st_mode))
 
