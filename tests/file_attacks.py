@@ -165,19 +165,25 @@ def result(attack: Attack, folder: Path) -> dict[str, Any]:
         killed(attack, path, rng.uniform(0, LONGEST))
         left = [one for one in folder.iterdir() if one != path]
         struck += bool(left)
-        try:
-            attack.check(path)
-            whole += 1
-        except Exception:
-            traceback.print_exc()
-            path.unlink()
+        whole += _passes(attack, path)
         for one in left:
             one.unlink(missing_ok=True)
-    next(attack.write(path))
+        if not path.exists():
+            next(attack.write(path))
     before = path.read_bytes()
     told = with_full_disk(attack, path)
     kept = path.read_bytes() == before and list(folder.iterdir()) == [path]
     return {"kills": attack.kills, "whole": whole, "struck": struck, "told": told, "kept": kept}
+
+
+def _passes(attack: Attack, path: Path) -> bool:
+    try:
+        attack.check(path)
+    except Exception:
+        traceback.print_exc()
+        path.unlink(missing_ok=True)
+        return False
+    return True
 
 
 def main(folder: Path) -> None:

@@ -36,6 +36,8 @@ from tidegate.record import SEAL, record_hash, sealed, write_record, write_whole
 
 ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
+WRITERS = ("savefig", "savez", "write_parquet", "write_csv", "tree_serialise_leaves")
+OPEN_FILES = ("file", "buffer", "arrays")
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,9 @@ def _writes(path: Path) -> Iterator[str]:
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         modes = [one.value for one in node.args if isinstance(one, ast.Constant)]
         opens = name == "open" and any(isinstance(m, str) and set(m) & set("wax+") for m in modes)
-        if opens or name in ("write_text", "write_bytes", "NamedTemporaryFile", "replace_file", "rename"):
+        first = getattr(node.args[0], "id", None) if node.args else None
+        to_path = isinstance(node.func, ast.Attribute) and name in WRITERS and first not in OPEN_FILES
+        if opens or to_path or name in ("write_text", "write_bytes", "NamedTemporaryFile", "rename"):
             yield f"{path.relative_to(ROOT)}: {name}"
 
 
