@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 
+from tidegate import TidegateError
 from tidegate.experiments.batches import Batch, cut
 from tidegate.experiments.engines import run_local, run_ray
 from tidegate.experiments.sweep import Choice, Sweep, Uniform, list_runs
@@ -67,3 +68,29 @@ def test_a_sweep_survives_the_loss_of_a_node(cluster: Any) -> None:
     for name, columns in local.items():
         for field, values in columns.items():
             np.testing.assert_array_equal(remote[name][field], values)
+
+
+def test_a_job_that_always_dies_is_given_up(cluster: Any) -> None:
+    class Dying:
+        name, count, program = "dying-0", 1, "dying"
+
+        def prepare(self) -> None: ...
+
+        def run(self) -> Any:
+            os._exit(1)
+
+    class Wrong(Dying):
+        name = "wrong-0"
+
+        def run(self) -> Any:
+            raise ValueError("no such arm.")
+
+    cluster.add_node(num_cpus=1)
+    seen: list[Any] = []
+    for job, message in (
+        (Dying(), r"could not run the job dying-0: WorkerCrashedError, after 3 more attempts"),
+        (Wrong(), r"could not run the job wrong-0: ValueError: no such arm\. Finished jobs are kept"),
+    ):
+        with pytest.raises(TidegateError, match=message):
+            run_ray([job], lambda *one: seen.append(one), address=cluster.address)
+    assert not seen

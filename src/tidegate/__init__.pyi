@@ -36,10 +36,10 @@ from .policies import RecordedPolicy as RecordedPolicy
 from .policies import SoftmaxPolicy as SoftmaxPolicy
 from .policies import TabularPolicy as TabularPolicy
 from .policies import load_policy as load_policy
-from .policies import save_policy as save_policy
 from .presets import multiscale_settings as multiscale_settings
 from .presets import paper_settings as paper_settings
 from .record import Decision as Decision
+from .record import save_policy as save_policy
 from .returns import dr_returns as dr_returns
 from .returns import pdis_returns as pdis_returns
 from .safety import safety_test as safety_test

@@ -1,5 +1,9 @@
 """Two ways to drive `spin_step`: live, one window at a time, and scanned through a simulated world."""
 
+import dataclasses
+import hashlib
+import io
+import json
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -23,10 +27,22 @@ from .loop import (
     state_axis,
 )
 from .policies import ParametricPolicy
-from .record import Decision
+from .record import (
+    SEAL,
+    Decision,
+    describe_settings,
+    differences,
+    plain,
+    record_hash,
+    sealed,
+    versions,
+    write_whole,
+)
 from .safety import decision_record
 
 INITIAL_CAPACITY = 256
+STATE, STATE_FORMAT = "loop", 1
+MAX_HEADER = 2**20
 
 _jit_step = eqx.filter_jit(spin_step)
 _jit_observe = eqx.filter_jit(observe)
@@ -86,13 +102,27 @@ class LiveLoop:
 
     @in_double
     def save(self, path: str | Path) -> None:
-        """Write the state between two windows."""
+        """Write the state between two windows, whole or not at all: a line about it, then its arrays."""
         if self.state is None:
             raise SettingsError("there is nothing to save before the first window")
         train, held_out = self.state.training.log, self.state.held_out.log
-        header = [self.windows, self.seed, train.capacity, held_out.capacity, train.mask.shape[1]]
-        with Path(path).open("wb") as file:
-            eqx.tree_serialise_leaves(file, (np.array(header), self.state))
+        arrays = io.BytesIO()
+        eqx.tree_serialise_leaves(arrays, self.state)
+        about = {
+            "windows": self.windows,
+            "seed": int(self.seed),
+            "train": train.capacity,
+            "held_out": held_out.capacity,
+            "steps": train.mask.shape[1],
+            "num_actions": train.num_actions,
+            "holds": _holds(train),
+            "settings": _described(self.settings),
+            "safe_policy_hash": self.safe_policy.digest(),
+            "content_hash": hashlib.sha256(arrays.getvalue()).hexdigest(),
+            "versions": versions(),
+        }
+        header = json.dumps(sealed(STATE, about, STATE_FORMAT), allow_nan=False)
+        write_whole(path, header.encode() + b"\n" + arrays.getvalue())
 
     @classmethod
     @in_double
@@ -103,19 +133,29 @@ class LiveLoop:
         safe_policy: ParametricPolicy,
         window: EpisodeLog,
     ) -> Self:
-        """Continue from a saved state; `window` shows what an episode holds, as in `step`."""
-        with Path(path).open("rb") as file:
-            windows, seed, train, held_out, steps = (int(value) for value in np.load(file))
-            file.seek(0)
-            loop = cls(settings, safe_policy, seed=seed)
-            like = initial_state(settings, safe_policy, pad_steps(window, steps), 1)
-            like = replace_at(
-                lambda s: (s.training.log, s.held_out.log),
-                like,
-                (grow(like.training.log, train), grow(like.held_out.log, held_out)),
-            )
-            _, loop.state = eqx.tree_deserialise_leaves(file, (np.zeros(5, int), like))
-        loop.windows = windows
+        """Continue from a saved state; `window` shows what an episode holds, as in `step`.
+
+        Settings and safe policy must be those that the state was saved with.
+        """
+        about, arrays = _read_state(path)
+        _require_same(about, settings, safe_policy, window, path)
+        loop = cls(settings, safe_policy, seed=about["seed"])
+        window = pad_steps(dataclasses.replace(window, num_actions=about["num_actions"]), about["steps"])
+        like = initial_state(settings, safe_policy, window, 1)
+        like = replace_at(
+            lambda s: (s.training.log, s.held_out.log),
+            like,
+            (grow(like.training.log, about["train"]), grow(like.held_out.log, about["held_out"])),
+        )
+        try:
+            loop.state = eqx.tree_deserialise_leaves(io.BytesIO(arrays), like)
+        except RuntimeError as error:  # what Equinox makes of every leaf that does not fit
+            raise SettingsError(
+                "the saved episodes do not look like those of the window.",
+                where=str(path),
+                remedy="Pass a window with the same states, recorded policies and outcomes as before.",
+            ) from error
+        loop.windows = about["windows"]
         return loop
 
     def _prepared(self, window: EpisodeLog) -> tuple[SpinState, EpisodeLog]:
@@ -146,6 +186,66 @@ class LiveLoop:
         key = jax.random.fold_in(jax.random.key(self.seed), self.windows)
         self.windows += 1
         return key
+
+
+def _described(settings: SpinSettings) -> dict[str, Any]:
+    described: dict[str, Any] = plain(describe_settings(settings))
+    return described
+
+
+def _holds(log: EpisodeLog) -> dict[str, Any]:
+    """What the episodes of a log hold: names, and the shapes of what a step has."""
+    states = None if log.states is None else list(log.states.shape[2:])
+    names = {"recorded": sorted(log.recorded), "outcomes": sorted(log.outcomes)}
+    return {"actions": list(log.actions.shape[2:]), "states": states, **names}
+
+
+def _read_state(path: str | Path) -> tuple[dict[str, Any], bytes]:
+    """The line about a saved state, and its arrays, if both are as `save` wrote them."""
+    try:
+        with Path(path).open("rb") as file:
+            about = json.loads(file.readline(MAX_HEADER))
+            if (about["kind"], about["format"]) != (STATE, STATE_FORMAT):
+                raise ValueError(about["kind"], about["format"])
+            arrays = file.read()
+        intact = record_hash(about) == about[SEAL]
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise SettingsError(
+            "it is not the state of a loop, or not all of it.",
+            where=str(path),
+            expected=f"a file that LiveLoop.save wrote, format {STATE_FORMAT}",
+        ) from error
+    if not intact or hashlib.sha256(arrays).hexdigest() != about["content_hash"]:
+        raise SettingsError(
+            "it was damaged or changed after it was written: its hash does not match.",
+            where=str(path),
+            remedy="Restore it from a copy, or begin a new loop.",
+        )
+    return about, arrays
+
+
+def _require_same(
+    about: dict[str, Any],
+    settings: SpinSettings,
+    safe_policy: ParametricPolicy,
+    window: EpisodeLog,
+    path: str | Path,
+) -> None:
+    policy_hash = "safe_policy_hash"
+    pairs = {
+        "the settings say": (about["settings"], _described(settings)),
+        "this policy has": ({policy_hash: about[policy_hash]}, {policy_hash: safe_policy.digest()}),
+        "this window has": (about["holds"], _holds(window)),
+    }
+    for words, (saved, given) in pairs.items():
+        for place, before, now in differences(saved, given):
+            raise SettingsError(
+                f"the state was saved with {place} = {before}, and {words} {now}.",
+                where=str(path),
+                remedy="Load it with what it was saved with, or begin a new loop.",
+            )
 
 
 class World(Protocol):

@@ -312,12 +312,11 @@ _CLASSES: dict[str, type[Policy]] = {
 }
 
 
-def save_policy(policy: Policy, path: str | Path) -> None:
-    """Write a policy as JSON, with enough digits to restore every bit."""
+def policy_values(policy: Policy) -> dict[str, Any]:
+    """The class and the fields of a policy in JSON values: what `save_policy` writes."""
     if type(policy).__name__ not in _CLASSES:
         raise PolicyError(f"{type(policy).__name__} is not one of {sorted(_CLASSES)}")
-    fields = {name: _encode(value) for name, value in vars(policy).items()}
-    Path(path).write_text(json.dumps({"policy": type(policy).__name__, **fields}, indent=1) + "\n")
+    return {"policy": type(policy).__name__, **{name: _encode(value) for name, value in vars(policy).items()}}
 
 
 def load_policy(path: str | Path) -> Policy:

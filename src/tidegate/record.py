@@ -1,20 +1,26 @@
-"""A decision as a record: everything needed to defend and reproduce it. All records are written from here.
+"""A decision as a record: everything needed to defend and reproduce it. All files are written from here.
 
 `plain` turns any record into JSON values; a number that is not finite becomes null. `sealed` adds the
-hash of the content, so that a changed file can be recognised.
+hash of the content, so that a changed file can be recognised. `writing` and `write_whole` write a file
+whole or not at all.
 """
 
+import contextlib
 import dataclasses
 import enum
+import errno
 import functools
 import hashlib
 import itertools
 import json
 import math
+import os
 import platform
-from collections.abc import Mapping
+import secrets
+import stat
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
@@ -24,6 +30,7 @@ from .arrays import Floats, Integers
 from .comparison import Reason, Status, Verdict
 from .errors import SettingsError
 from .forecast import Forecast
+from .policies import Policy, policy_values
 
 T = TypeVar("T")
 FORMAT = 4
@@ -253,6 +260,19 @@ def describe_settings(settings: Any) -> Any:
     return plain(getattr(settings, "name", settings))
 
 
+def differences(before: Any, now: Any, place: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Where two plain values differ, and what each of them has there; None for what is missing."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in {**before, **now}:
+            where = f"{place}.{name}" if place else name
+            yield from differences(before.get(name), now.get(name), where)
+    elif isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        for index, (old, new) in enumerate(zip(before, now, strict=True)):
+            yield from differences(old, new, f"{place}[{index}]")
+    elif before != now:
+        yield place, before, now
+
+
 def versions() -> dict[str, str]:
     """The software that computed this."""
     from . import __version__
@@ -280,8 +300,72 @@ def record_hash(content: dict[str, Any]) -> str:
 
 def write_record(content: dict[str, Any], path: str | Path) -> None:
     """Write a record's `to_dict`."""
-    text = json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False)
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    write_whole(path, json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def save_policy(policy: Policy, path: str | Path) -> None:
+    """Write a policy as JSON, with enough digits to restore every bit."""
+    write_whole(path, json.dumps(policy_values(policy), indent=1) + "\n")
+
+
+def write_whole(path: str | Path, content: str | bytes) -> None:
+    """Write a file whole or not at all; text is written as UTF-8."""
+    with writing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to fill, which takes its name when all of it is on the disk.
+
+    Until then, and after any failure, the file that had the name is as it was. A process that is killed
+    may leave `.tidegate-*.tmp` behind, which nobody reads. A link is followed; a device is written as it is.
+    """
+    try:
+        if Path(path).exists() and not Path(path).is_file():
+            with Path(path).open("wb") as file:
+                yield file
+            return
+        target = Path(os.path.realpath(path))
+        scratch = target.with_name(f".tidegate-{os.getpid()}-{secrets.token_hex(8)}.tmp")
+        try:
+            with scratch.open("xb") as file:
+                _inherit(scratch, target)
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.replace(target)
+        except BaseException:
+            scratch.unlink(missing_ok=True)
+            raise
+        _sync_folder(target.parent)
+    except OSError as error:
+        raise SettingsError(
+            f"cannot write {path}: {error.strerror or error}.",
+            remedy="Whatever was there before is unchanged.",
+        ) from error
+
+
+def _inherit(scratch: Path, target: Path) -> None:
+    """The owner and the permissions of the file that is about to be replaced."""
+    if not target.exists():
+        return
+    if not os.access(target, os.W_OK):  # a rename would not ask
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(target))
+    old = target.stat()
+    with contextlib.suppress(OSError, AttributeError):  # only root may give a file away, Windows cannot
+        os.chown(scratch, old.st_uid, old.st_gid)
+    scratch.chmod(stat.S_IMODE(old.st_mode))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the new name to the disk as well, where the system can: the file is whole either way."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def read_record(path: str | Path) -> dict[str, Any]:

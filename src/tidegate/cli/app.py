@@ -64,6 +64,7 @@ def demo(
     """
     from ..experiments.demo import HEADINGS, run_demo
     from ..experiments.demo_page import demo_page
+    from ..record import write_whole
     from .terminal import print_table, progress_bar
 
     if not out.parent.is_dir():
@@ -79,7 +80,7 @@ def demo(
             truth_days=truth_days,
             progress=progress,
         )
-    out.write_text(demo_page(result), encoding="utf-8")
+    write_whole(out, demo_page(result))
     if as_json:
         typer.echo(json.dumps({**result.summary(), "page": str(out)}, indent=1))
     else:

@@ -73,9 +73,10 @@ def _run(name: str, log: LogFlags, forecast: ForecastFlags, **choices: Any) -> A
 
 def _finish(record: Any, output: OutputFlags) -> None:
     if output.report is not None:
+        from ..record import write_whole
         from ..reports.log_page import log_page
 
-        output.report.write_text(log_page(record), encoding="utf-8")
+        write_whole(output.report, log_page(record))
         typer.echo(f"Report: {output.report}", err=True)
     _print(record, output.as_json)
 

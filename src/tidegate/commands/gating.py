@@ -14,7 +14,7 @@ from ..comparison import Reason, Status, Verdict
 from ..forecast import ForecastSettings
 from ..gates.finite_sample import RangeBound, checked_range, range_bound
 from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
-from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger
+from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger, using_ledger
 from ..gates.multiplicity import Multiplicity
 from ..record import SEAL, Decision, plain, sealed
 from ..safety import with_training
@@ -193,19 +193,20 @@ def gate(
     asked = question(trial, asked_for)
     if isinstance(budget, Grant):
         return decide(trial, asked_for, stage, dataclasses.replace(budget, question=asked))
-    ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
-    turn = next_test(ledger, asked)
-    record = decide(trial, asked_for, stage, granted(ledger, turn))
-    if not turn.repeated:
-        entry = turn.entry(
-            data_hash=record.decision.data_hash,
-            p_value=record.decision.p_value,
-            verdict=record.verdict,
-            last_episode=last_episode(trial),
-            record_hash=record.to_dict()[SEAL],
-        )
-        save_ledger(entered(ledger, entry), budget.path)
-    return record
+    with using_ledger(budget.path, stage):
+        ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
+        turn = next_test(ledger, asked)
+        record = decide(trial, asked_for, stage, granted(ledger, turn))
+        if not turn.repeated:
+            entry = turn.entry(
+                data_hash=record.decision.data_hash,
+                p_value=record.decision.p_value,
+                verdict=record.verdict,
+                last_episode=last_episode(trial),
+                record_hash=record.to_dict()[SEAL],
+            )
+            save_ledger(entered(ledger, entry), budget.path)
+        return record
 
 
 def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | None = None) -> GateRecord:

@@ -15,8 +15,8 @@ from ..errors import LogError
 from ..gates.finite_sample import checked_range
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
-from ..policies import LoggedPolicy, ParametricPolicy, Policy, save_policy
-from ..record import describe_settings, plain, sealed, write_record
+from ..policies import LoggedPolicy, ParametricPolicy, Policy
+from ..record import describe_settings, plain, save_policy, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate
 from .choices import Preset

@@ -9,6 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 from ..errors import SettingsError
+from ..record import write_whole
 from ..simulators.drifting import DriftingBandit
 from ..simulators.recommender import PERIODS
 from .coverage import run_coverage
@@ -62,8 +63,8 @@ def run_beyond(
         else:
             sweeps = [replace(s, num_episodes=num_episodes) for s in beyond_sweeps(one, speeds)]
             table = _run_sweeps(one, sweeps, out / one, named)
-        (out / one / "table.md").write_text(table, encoding="utf-8")
-    (out / "table.md").write_text(_page(PARTS, out), encoding="utf-8")
+        write_whole(out / one / "table.md", table)
+    write_whole(out / "table.md", _page(PARTS, out))
     return _page(chosen, out)
 
 

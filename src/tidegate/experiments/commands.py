@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from ..record import write_whole, writing
 from ..reports.figures import STYLE, draw_figure
 from .coverage import run_coverage
 from .domains import Domain
@@ -78,11 +79,13 @@ def _reproduce(
 def _save(path: Path, width: float, height: float, draw: Callable[[Axes], Axes]) -> None:
     figure = draw_figure(width, height, draw)
     with plt.rc_context(STYLE):
-        figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
-        figure.savefig(path.with_suffix(".png"), dpi=150)
+        with writing(path.with_suffix(".svg")) as file:
+            figure.savefig(file, format="svg", metadata={"Date": None})
+        with writing(path.with_suffix(".png")) as file:
+            figure.savefig(file, format="png", dpi=150)
     plt.close(figure)
 
 
 def _table(out: Path, table: str) -> str:
-    (out / "table.md").write_text(table, encoding="utf-8")
+    write_whole(out / "table.md", table)
     return table

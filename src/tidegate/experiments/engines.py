@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 
 import jax
 
-from ..errors import SettingsError
+from ..errors import SettingsError, TidegateError
 from .sweep import Columns
 
 
@@ -38,6 +38,7 @@ J = TypeVar("J", bound=Job)
 Done = Callable[[J, Columns], None]
 BYTES_PER_RUN = 2**20  # log, rows and draws of one run at full capacity, generously
 COMPILERS = 2  # a program is compiled on several cores already: more of them only delay the first
+RETRIES = 3
 MOST_RUNS = {"cpu": 32, "gpu": 12_000}
 
 
@@ -70,16 +71,32 @@ def run_local(jobs: Sequence[J], done: Done[J]) -> None:
 
 
 def run_ray(jobs: Sequence[J], done: Done[J], *, address: str | None = None) -> None:
-    """The same jobs as Ray tasks; Ray runs those again whose node is lost."""
+    """The same jobs as Ray tasks; Ray runs those again whose node is lost, `RETRIES` times at most."""
     ray = _import_ray()
     if not ray.is_initialized():
         ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
-    task = ray.remote(num_cpus=1, max_retries=-1)(_run)
+    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
     waiting = {task.remote(job): job for job in jobs}
     while waiting:
         (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
-        columns = ray.get(ready)
-        done(waiting.pop(ready), columns)
+        job = waiting.pop(ready)
+        try:
+            columns = ray.get(ready)
+        except ray.exceptions.RayError as error:
+            raise TidegateError(
+                f"Ray could not run the job {job.name}: {_reason(error)}.",
+                remedy="Finished jobs are kept: when the cause is gone, the same command goes on from there.",
+            ) from error
+        done(job, columns)
+
+
+def _reason(error: Exception) -> str:
+    """The job's own error, or what happened to the process that ran it."""
+    cause = getattr(error, "cause", None)
+    if isinstance(cause, Exception):
+        return f"{type(cause).__name__}: {cause}".rstrip(".")
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}, after {RETRIES} more attempts: {lines[0]}".rstrip(".")
 
 
 def _run(job: Job) -> Columns:

@@ -1,9 +1,10 @@
 """One error budget over many gates, as a file: what each test was allowed, and what it said.
 
-    ledger = open_ledger("budget.json", 0.05, BudgetPlan())
-    turn = next_test(ledger, question_hash(...))
-    ...  # the safety test of `episodes_for(granted(ledger, turn), held_out)` at `turn.level`
-    save_ledger(entered(ledger, turn.entry(...)), "budget.json")  # before anybody sees the verdict
+    with using_ledger("budget.json"):  # other gates wait
+        ledger = open_ledger("budget.json", 0.05, BudgetPlan())
+        turn = next_test(ledger, question_hash(...))
+        ...  # the safety test of `episodes_for(granted(ledger, turn), held_out)` at `turn.level`
+        save_ledger(entered(ledger, turn.entry(...)), "budget.json")  # before anybody sees the verdict
 
 `tidegate.commands.gate(..., budget=Budget("budget.json"))` does all of it.
 
@@ -13,7 +14,9 @@ that a gate was run without it.
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +26,7 @@ from ..errors import SettingsError
 from ..loop import Spending
 from ..record import SEAL, plain, read_record, record_hash, restored, sealed, write_record
 from .budget_rules import BudgetRule
+from .locking import locked
 from .spending import (
     EvenSpending,
     HarmonicSpending,
@@ -191,12 +195,20 @@ class Ledger:
         return ledger
 
 
+def using_ledger(
+    path: str | Path, waiting: Callable[[str], object] = lambda _: None
+) -> AbstractContextManager[None]:
+    """From the grant to the entry: nobody else uses this ledger in here, so no turn is given twice."""
+    return locked(_real(path), waiting)
+
+
 def open_ledger(path: str | Path, alpha: float, plan: BudgetPlan) -> Ledger:
     """The ledger at this path, which must have this budget; a missing one is started."""
-    if not Path(path).exists():
-        plan.spending(alpha)  # raises its errors before a file is made
-        save_ledger(Ledger(alpha, plan), path)
-    ledger = read_ledger(path)
+    with using_ledger(path):
+        if not Path(path).exists():
+            plan.spending(alpha)  # raises its errors before a file is made
+            save_ledger(Ledger(alpha, plan), path)
+        ledger = read_ledger(path)
     if (ledger.alpha, ledger.plan) != (alpha, plan):
         raise SettingsError(
             f"{path} is a budget of α = {ledger.alpha:g}, {ledger.plan}; "
@@ -209,8 +221,9 @@ def open_ledger(path: str | Path, alpha: float, plan: BudgetPlan) -> Ledger:
 
 def read_ledger(path: str | Path) -> Ledger:
     """The ledger at this path."""
+    real = _real(path)
     try:
-        return Ledger.from_plain(read_record(path))
+        return Ledger.from_plain(read_record(real))
     except SettingsError as error:
         what = error.what
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -225,27 +238,11 @@ def read_ledger(path: str | Path) -> Ledger:
 
 def save_ledger(ledger: Ledger, path: str | Path) -> None:
     """Write the ledger whole or not at all, and never over entries made by another gate meanwhile."""
-    path = Path(path)
-    scratch = path.with_name(f"{path.name}.tmp")
-    try:
-        scratch.touch(exist_ok=False)  # if two gates run at once, one fails here
-    except FileExistsError as error:
-        raise SettingsError(
-            f"{scratch} exists: another gate is writing the ledger, or one was interrupted.",
-            remedy="If no other gate is running, remove that file and ask again.",
-        ) from error
-    except OSError as error:
-        raise _unwritable(path, error) from error
-    try:
-        if path.exists():
-            _require_growth(read_ledger(path), ledger, path)
-        write_record(ledger.to_dict(), scratch)
-        scratch.replace(path)
-    except BaseException as error:
-        scratch.unlink(missing_ok=True)  # not after success: the name may be another gate's by then
-        if isinstance(error, OSError):
-            raise _unwritable(path, error) from error
-        raise
+    real = _real(path)
+    with locked(real):
+        if real.exists():
+            _require_growth(read_ledger(real), ledger, real)
+        write_record(ledger.to_dict(), real)
 
 
 def next_level(ledger: Ledger) -> float:
@@ -315,5 +312,13 @@ def _require_growth(on_disk: Ledger, ledger: Ledger, path: Path) -> None:
         )
 
 
-def _unwritable(path: Path, error: OSError) -> SettingsError:
-    return SettingsError(f"cannot write the ledger {path}: {error.strerror or error}.")
+def _real(path: str | Path) -> Path:
+    """The file itself, whatever links lead to it: all gates must agree on where the lock is."""
+    real = Path(os.path.realpath(path))
+    if real.exists() and real.stat().st_nlink > 1:
+        raise SettingsError(
+            f"{path} is one of {real.stat().st_nlink} hard links to the same ledger.",
+            expected="a single file: writing to one name would leave the others behind",
+            remedy="Keep one of the names, and remove the others; a symbolic link may stand in for them.",
+        )
+    return real

@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 from markupsafe import Markup
 from matplotlib.figure import Figure
 
+from ..record import write_whole
 from .figures import STYLE
 
 
@@ -39,4 +40,4 @@ def inline_svg(figure: Figure, title: str) -> Markup:
 
 def save_svg(figure: Figure, path: Path, title: str) -> None:
     """The figure as a file of its own."""
-    path.write_text(inline_svg(figure, title), encoding="utf-8")
+    write_whole(path, inline_svg(figure, title))

@@ -8,7 +8,6 @@ import hashlib
 import json
 import logging
 import os
-import tempfile
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +22,7 @@ from jaxtyping import Array, Float
 from ... import __version__
 from ...arrays import ArrayLike
 from ...errors import SettingsError
+from ...record import writing
 from .day import DaySettings, Treatment, draw_day, run_day
 from .patient import Patient, blend
 
@@ -166,7 +166,7 @@ def _user_cache() -> Path:
 def _load(path: Path, manifest: dict[str, Any]) -> tuple[np.ndarray[Any, Any], ...] | None:
     """What was stored for exactly these settings; a damaged file counts as missing."""
     try:
-        with path.open("rb") as file, np.load(file) as stored:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             if json.loads(str(stored["manifest"])) != manifest:
                 return None
             return stored["means"], stored["standard_errors"], stored["out_of_range"]
@@ -175,10 +175,9 @@ def _load(path: Path, manifest: dict[str, Any]) -> tuple[np.ndarray[Any, Any], .
 
 
 def _save(path: Path, manifest: dict[str, Any], arrays: tuple[np.ndarray[Any, Any], ...]) -> None:
-    """All at once: a reader sees the whole file or none."""
     means, errors, outside = arrays
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
+    with writing(path) as file:
         np.savez(
             file,
             manifest=np.array(json.dumps(manifest)),
@@ -186,7 +185,6 @@ def _save(path: Path, manifest: dict[str, Any], arrays: tuple[np.ndarray[Any, An
             standard_errors=errors,
             out_of_range=outside,
         )
-    os.replace(file.name, path)
 
 
 def _digest(tree: Any) -> str:
