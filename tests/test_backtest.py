@@ -62,7 +62,7 @@ def test_each_date_is_the_gate_on_the_log_up_to_it() -> None:
 
 
 def _parts() -> tuple[EpisodeLog, EpisodeLog]:
-    training, held_out = split_log(_log(), train_fraction=1 / 3, seed=0)
+    training, held_out = split_log(_log(), train_fraction=1 / 3)
     return training.log, held_out.log
 
 

@@ -353,7 +353,7 @@ def test_with_time_scales_the_check_is_of_the_leading_one() -> None:
     turn = np.maximum(np.arange(300) - 200, 0) / 10
     settings, log = multiscale_forecast(SETTINGS), _log(shape=turn)
     check = check_log(log, settings, POLICY)
-    series, past = decisive_series(settings, POLICY, log, None)
+    series, past = decisive_series(settings, (POLICY,), log, None)
     axis = TimeAxis.over(log.span, settings.lookahead)
     leading = fit_lead(settings, series, past, axis)
     count = leading.rows.size

@@ -42,6 +42,7 @@ from tidegate.models import (
     TrendModels,
     calibrate,
     choose_models,
+    first_at_their_time,
     leading_model,
     tried_forecasts,
 )
@@ -177,7 +178,14 @@ def test_each_model_forecasts_from_its_own_span() -> None:
         inside = np.asarray(series.present) & (times > last - span)
         point, weights, residuals = _forecast(one, times[inside], values[inside], ahead)
         np.testing.assert_allclose(float(fits.point[j]), point, rtol=1e-9)
-        np.testing.assert_allclose(float(fits.variance[j]), ((weights * residuals) ** 2).sum(), rtol=1e-9)
+        # HC3: each residual is that of a trend fitted without its own episode.
+        left_out = [
+            values[inside][i]
+            - _forecast(one, np.delete(times[inside], i), np.delete(values[inside], i), times[inside][[i]])[0]
+            for i in range(residuals.size)
+        ]
+        variance = ((weights * np.array(left_out)) ** 2).sum()
+        np.testing.assert_allclose(float(fits.variance[j]), variance, rtol=1e-8)
 
 
 SEASONAL = TrendModels(others=OTHERS[:1])
@@ -219,7 +227,7 @@ def test_a_season_does_not_lead_where_there_is_none() -> None:
         spans = SEASONAL.spans(axis, 6)
         calibration = calibrate(SEASONAL, series, spans, axis)
         counts = jnp.sum(SEASONAL.designs(spans, series.times, series.present, axis).present, 1)
-        leads.append(int(choose_models(SEASONAL, spans, counts, calibration).best) == 6)
+        leads.append(int(choose_models(SEASONAL, spans, counts, counts, calibration, axis).best) == 6)
     assert np.mean(leads) < 0.5
 
 
@@ -227,23 +235,33 @@ def test_a_season_is_fourier_or_a_line_with_waves() -> None:
     """Any basis may be a model: without a slope, the Fourier basis leads likewise."""
     series, axis = _wave(1.0)
     fourier = TrendModels(others=(TrendModel(FourierBasis(1, PERIOD), 0.5, "fourier"),))
-    span, fit = leading_model(fourier, series, series, axis)
-    assert float(span) == 120
+    lead = leading_model(fourier, series, series, axis)
+    fit = lead.fit
+    assert float(lead.span) == 120
     assert int(fit.design.num_columns) == 3
     truth = np.mean(np.sin(2 * np.pi * np.arange(241, 246) / PERIOD))
     assert float(fit.point) == pytest.approx(truth, abs=0.15)
 
 
-def _choice(bias: list[float], variance: list[float], swing: float = 1.0, tried: Any = None) -> Any:
+def _choice(
+    bias: list[float],
+    variance: list[float],
+    swing: float = 1.0,
+    tried: Any = None,
+    longest: float = LOOKAHEAD,
+    times: Any = None,
+) -> Any:
     counts = jnp.full(len(bias), 100)
     calibration = Calibration(
         jnp.asarray(variance) * 100,
         jnp.asarray(bias),
         jnp.full(len(bias), swing),
         jnp.asarray([True] * len(bias) if tried is None else tried),
+        jnp.full(len(bias), longest),
     )
-    spans = 0.5 ** jnp.arange(len(bias))
-    return choose_models(TrendModels(tolerance=2.0), spans, counts, calibration)
+    spans, axis = 0.5 ** jnp.arange(len(bias)), TimeAxis(0.0, 100.0, LOOKAHEAD)
+    times = counts if times is None else jnp.asarray(times)
+    return choose_models(TrendModels(tolerance=2.0), spans, counts, times, calibration, axis)
 
 
 def test_the_scale_with_the_smallest_error_leads_and_shorter_credible_ones_must_pass() -> None:
@@ -264,6 +282,55 @@ def test_errors_as_large_as_the_movement_mean_that_nothing_can_be_forecast() -> 
     assert not bool(_choice([1.0, 1.2], [0.01, 0.01], swing=0.9).forecastable)
     assert bool(_choice([1.0, 0.5], [0.01, 0.01], swing=0.9).forecastable)
     assert bool(_choice([1.0, 1.2], [2.0, 2.0], swing=0.9).forecastable)  # noise explains as much
+
+
+def test_a_lookahead_must_have_been_tried() -> None:
+    assert bool(_choice([0.0, 0.0], [0.1, 0.1]).tried)
+    assert not bool(_choice([0.0, 0.0], [0.1, 0.1], longest=LOOKAHEAD - 1).tried)
+    assert not bool(_choice([0.0, 0.0], [0.1, 0.1], tried=[False, False]).tried)
+
+
+def test_a_scale_of_a_few_dates_is_not_asked() -> None:
+    """However many episodes there are on them."""
+    choice = _choice([0.0, 0.0, 0.0], [0.1, 0.2, 0.2], times=[9, 4, 3])
+    assert np.asarray(choice.needed).tolist() == [True, True, False]
+    assert np.asarray(choice.watched).tolist() == [True, True, False]
+
+
+def _slow_longest(times: Any, axis: TimeAxis, span: float, models: TrendModels) -> float:
+    """Try every lookahead: can three windows of it follow one another behind the first filled date?"""
+    first, last = float(axis.origin), float(axis.last)
+    ages = np.arange(1, models.origins + 1) / (models.origins + 2)
+    dates = [last - (last - first) * age for age in ages]
+    filled = sorted(
+        d
+        for d in dates
+        if d - span >= first and np.sum((times > d - span) & (times <= d)) >= models.smallest
+    )
+    longest = 0.0
+    for lookahead in np.arange(0.5, last - first, 0.5):
+        able = [d for d in filled if d + lookahead <= last]
+        if len(able) >= 3 and able[-1] - able[0] >= 2 * lookahead:
+            longest = float(lookahead)
+    return longest
+
+
+def test_the_longest_lookahead_that_the_past_can_try() -> None:
+    models = TrendModels(origins=17)
+    series, axis = _series()
+    spans = models.spans(axis, 5)
+    found = calibrate(models, series, spans, axis).longest
+    slow = [_slow_longest(np.asarray(series.times), axis, float(span), models) for span in spans]
+    assert max(slow) > 30
+    np.testing.assert_array_less(np.asarray(slow) - 1e-9, np.asarray(found))
+    np.testing.assert_array_less(np.asarray(found), np.asarray(slow) + 0.5)
+
+
+def test_one_episode_for_each_time() -> None:
+    times = np.array([5.0, 1.0, 5.0, 2.0, 1.0, 7.0])
+    present = np.array([True, True, True, True, True, False])
+    first = np.asarray(first_at_their_time(times, present))
+    assert sorted(times[first]) == [1.0, 2.0, 5.0]
 
 
 def test_more_capacity_changes_nothing() -> None:

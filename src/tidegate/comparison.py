@@ -289,8 +289,9 @@ class ComparisonTest(eqx.Module):
 
 
 class _OneBasis(ComparisonTest):
-    """One model of the whole log, taken on trust."""
+    """One model of the whole log, taken on trust; residuals are `corrected` for their leverage, or not."""
 
+    corrected: ClassVar[bool] = True
     trend_words: ClassVar[str] = "a smooth trend in the span of the basis"
     voided_by: ClassVar[tuple[str, ...]] = (
         "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
@@ -317,7 +318,7 @@ class _OneBasis(ComparisonTest):
 
     def design(self, series: Series, axis: TimeAxis) -> TrendDesign:
         """The regression at these times."""
-        return trend_design(self.basis, series.times, series.present, axis)
+        return trend_design(self.basis, series.times, series.present, axis, corrected=self.corrected)
 
     def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
         fit = fit_trend(self.design(series, axis), series.returns)
@@ -343,6 +344,7 @@ class TwoBounds(_OneBasis):
 
     max_share: float = eqx.field(static=True, default=MAX_SHARE)
 
+    corrected: ClassVar[bool] = False
     rests_on: ClassVar[tuple[str, ...]] = ("candidate", "safe")
     has_p_value: ClassVar[bool] = False
     rule: ClassVar[str] = (
