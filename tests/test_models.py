@@ -415,7 +415,7 @@ def test_bad_settings_are_refused() -> None:
         TrendModels(caution=float("nan"))
     with pytest.raises(SettingsError, match=r"smallest is 3"):
         TrendModels(smallest=3)
-    with pytest.raises(SettingsError, match=r"origins 2"):
+    with pytest.raises(SettingsError, match=r"origins is 2"):
         TrendModels(origins=2)
     for share in (0.0, 1.5, np.nan):
         with pytest.raises(SettingsError, match=f"share is {share}"):
