@@ -108,7 +108,9 @@ def names(name: str, value: Any, *, whole_numbers: bool = False) -> tuple[Any, .
     if isinstance(value, str):
         value = [one.strip() for one in value.split(",") if one.strip()]
     wanted = str | int | np.integer if whole_numbers else str
-    if not isinstance(value, list | tuple) or not all(isinstance(one, wanted) and one != "" for one in value):
+    if not isinstance(value, list | tuple) or not all(
+        isinstance(one, wanted) and not isinstance(one, bool) and one != "" for one in value
+    ):
         raise SettingsError(f"{name} is {shown(value)}.", expected="a list of names")
     found = tuple(str(one) if isinstance(one, str) else int(one) for one in value)
     if len(set(found)) < len(found):

@@ -93,7 +93,8 @@ class LogFlags:
     def file(self) -> "LogFile":
         """The log that these flags name."""
         from ..commands.opening import LogFile
-        from ..logs import Columns, load_columns, override_columns
+        from ..inputs import member
+        from ..logs import Columns, Format, load_columns, override_columns
 
         base = Columns() if self.columns is None else load_columns(self.columns)
         names = (
@@ -108,7 +109,8 @@ class LogFlags:
         }  # fmt: skip
         given["propensity"] = kinds.get((self.log_probs, self.densities))
         columns = override_columns(base, given)
-        return LogFile(self.log, columns, self.format, self.estimate_propensities)
+        kind = None if self.format is None else member("the format", Format, self.format)
+        return LogFile(self.log, columns, kind, self.estimate_propensities)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +129,7 @@ class ForecastFlags:
     order: Annotated[int | None, _forecast("order", "Preset paper: order of the trend, by default 3.")] = None
     period: Annotated[float | None, _forecast("period", "Preset paper: period of a Fourier trend.")] = None
     alpha: Annotated[float, _forecast("alpha", "Allowed probability of a wrong deployment.")] = 0.05
+    allow_large_alpha: Annotated[bool, _forecast("allow-large-alpha", "Allow an alpha above 0.2.")] = False
     draws: Annotated[int, _forecast("draws", "Draws of the bootstrap.")] = 500
     discount: Annotated[float, _forecast("discount", "Discount per step.")] = 1.0
     seed: Annotated[int, _forecast("seed", "Same seed, same answer.")] = 0
@@ -134,9 +137,9 @@ class ForecastFlags:
     def settings(self) -> "PlainSettings":
         """The settings that these flags name."""
         from ..commands.settings import PlainSettings
+        from ..inputs import seed_of
 
-        if not -(2**63) <= self.seed < 2**63:
-            raise SettingsError(f"seed is {self.seed}", expected="a 64-bit integer")
+        seed_of(self.seed)
         names = [field.name for field in dataclasses.fields(PlainSettings)]
         return PlainSettings(**{name: getattr(self, name) for name in names})
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..checks.backtest import Backtest, backtest
@@ -10,16 +11,17 @@ from ..checks.findings import Finding
 from ..checks.fitness import LogCheck, check_log
 from ..checks.goodness import TESTS
 from ..comparison import Verdict
-from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
-from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger
+from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test, guardrails_of
+from ..gates.ledger import Budget, Grant, budget_of, entered, granted, next_test, open_ledger, save_ledger
 from ..gates.multiplicity import Multiplicity
+from ..inputs import member, record_of, whole
 from ..record import SEAL, Decision, plain, sealed
 from ..safety import with_training
 from .guarding import guardrail_values, with_outcomes
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
 from .questions import allowed, last_episode, question, require_p_value
-from .settings import PlainSettings
+from .settings import PlainSettings, Settings
 from .training import Overlap, TrainingRecord
 from .trials import Training, Trial, origin_caveats, prepare
 
@@ -110,11 +112,11 @@ def gate(
     *,
     candidate: str,
     safe: str = "behavior",
-    settings: PlainSettings | None = None,
+    settings: Settings = None,
     training: Training = None,
-    guardrails: Sequence[Guardrail] = (),
-    multiplicity: Multiplicity = Multiplicity.HOLM,
-    budget: Budget | Grant | None = None,
+    guardrails: Sequence[Guardrail | str] = (),
+    multiplicity: Multiplicity | str = Multiplicity.HOLM,
+    budget: Budget | Grant | str | Path | None = None,
     dates: int = 0,
     seed: int = 0,
     stage: Stage = silent,
@@ -129,6 +131,9 @@ def gate(
     With a `budget`, the test has the level that its ledger grants, and is entered in the ledger before
     this returns, so that many gates can share one α. A `Grant` from a record is for a replay.
     """
+    settings, guardrails = record_of("settings", PlainSettings, settings), guardrails_of(guardrails)
+    multiplicity, dates = member("multiplicity", Multiplicity, multiplicity), whole("dates", dates, 0)
+    budget = budget_of(budget)
     if budget is not None:
         require_p_value(settings)
     wanted = with_outcomes(log, guardrails)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,9 @@ import numpy as np
 from ..arrays import in_double
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
-from ..gates.guardrails import Guardrail
+from ..gates.guardrails import Guardrail, guardrails_of
 from ..gates.multiplicity import Multiplicity
+from ..inputs import member, record_of, seed_of, whole
 from ..policies import LoggedPolicy, ParametricPolicy, Policy, save_policy
 from ..record import describe_settings, plain, sealed, write_record
 from ..returns import observed_returns
@@ -21,7 +22,7 @@ from .choices import Preset
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
-from .settings import PlainSettings, SearchChoices
+from .settings import PlainSettings, SearchChoices, Settings
 from .starts import feature_scaling, resolve_class, start_policy
 from .training import Overlap, TrainingRecord, episodes_hash, training_path
 from .trials import Trial
@@ -56,10 +57,10 @@ def improve(
     log: Log,
     *,
     safe: str = "behavior",
-    settings: PlainSettings | None = None,
-    search: SearchChoices | None = None,
-    guardrails: Sequence[Guardrail] = (),
-    multiplicity: Multiplicity = Multiplicity.HOLM,
+    settings: Settings = None,
+    search: SearchChoices | Mapping[str, Any] | None = None,
+    guardrails: Sequence[Guardrail | str] = (),
+    multiplicity: Multiplicity | str = Multiplicity.HOLM,
     dates: int = 0,
     seed: int = 0,
     stage: Stage = silent,
@@ -69,14 +70,17 @@ def improve(
     The seed drives the split, the search and the test; `dates` are those of a backtest, as in `gate`.
     The search looks at the reward alone; guardrails are tested, as in `gate`.
     """
-    search = search or SearchChoices()
-    opened = open_log(with_outcomes(log, guardrails), seed=seed, stage=stage)
+    wanted = record_of("settings", PlainSettings, settings)
+    choices = record_of("search", SearchChoices, search)
+    watched, multiplicity = guardrails_of(guardrails), member("multiplicity", Multiplicity, multiplicity)
+    dates, seed = whole("dates", dates, 0), seed_of(seed)
+    opened = open_log(with_outcomes(log, watched), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    chosen = (settings or PlainSettings()).over(opened.log.span)
-    training, held_out = split_log(opened.log, train_fraction=search.train_fraction, seed=seed)
+    chosen = wanted.over(opened.log.span)
+    training, held_out = split_log(opened.log, train_fraction=choices.train_fraction, seed=seed)
     stage("searching for a candidate")
-    candidate, details = _search(training, safe_policy, chosen, search, seed)
-    record = _training_record(opened, training.log, search, candidate, seed)
+    candidate, details = _search(training, safe_policy, chosen, choices, seed)
+    record = _training_record(opened, training.log, choices, candidate, seed)
     trial = Trial(
         opened=opened,
         names=(FOUND, safe),
@@ -88,8 +92,8 @@ def improve(
         settings=chosen,
         seed=seed,
     )
-    tested = decide(trial, dates, stage, guardrails, multiplicity)
-    resolved = dataclasses.replace(search, policy_class=resolve_class(search, opened.log))
+    tested = decide(trial, dates, stage, watched, multiplicity)
+    resolved = dataclasses.replace(choices, policy_class=resolve_class(choices, opened.log))
     return Improvement(candidate, tested, record, resolved, details)
 
 
