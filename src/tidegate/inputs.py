@@ -40,6 +40,15 @@ def member(name: str, kind: type[E], value: Any) -> E:
     raise SettingsError(f"{name} is {shown(value)}.{hint}", expected=f"one of {', '.join(named)}")
 
 
+def one_of(name: str, value: Any, known: Iterable[str]) -> str:
+    """One of a few words."""
+    listed = list(known)
+    if isinstance(value, str) and value in listed:
+        return str(value)
+    hint = did_you_mean(value, listed) if isinstance(value, str) else ""
+    raise SettingsError(f"{name} is {shown(value)}.{hint}", expected=f"one of {', '.join(listed)}")
+
+
 def whole(name: str, value: Any, low: int | None = None, high: int | None = None) -> int:
     """A whole number from `low` to `high`."""
     known = isinstance(value, int | np.integer) and not isinstance(value, bool)
@@ -192,7 +201,7 @@ def shown(value: Any) -> str:
     """A value as an error shows it, cut if it is long."""
     if isinstance(value, jax.Array | np.ndarray):
         return f"an array of {value.dtype}, of shape {tuple(value.shape)}"
-    found = repr(value.item() if isinstance(value, np.number | np.bool_) else value)
+    found = " ".join(repr(value.item() if isinstance(value, np.number | np.bool_) else value).split())
     return found if len(found) <= SHOWN else f"{found[:SHOWN]}…"
 
 

@@ -459,7 +459,7 @@ def _decode_array(name: str, value: Any) -> ArrayLike:
         raise PolicyError(f"{name} is of type {shown(dtype)}.")
     if not isinstance(shape, list) or not isinstance(values, list) or len(shape) > 2:
         raise PolicyError(f"{name} has the shape {shown(shape)}, and the values are {shown(values)}.")
-    if not all(type(one) is int for one in shape) or math.prod(shape) != len(values):
+    if not all(type(one) is int and one >= 0 for one in shape) or math.prod(shape) != len(values):
         raise PolicyError(f"{name} has the shape {shown(shape)} and {len(values)} values.")
     if not set(map(type, values)) <= {int, float}:
         raise PolicyError(f"{name} holds values that are not numbers.")

@@ -20,6 +20,7 @@ from ..basis import Basis, ConstantBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..episodes import EpisodeLog
 from ..forecast import ForecastSettings
+from ..inputs import seed_of
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from ..safety import RATIO_TOLERANCE
@@ -88,7 +89,7 @@ def check_log(
     With `training` episodes, the log is what a gate tests, and the trend is that of the returns it tests.
     `span` is the first and the last episode number of the whole log, if this is a part of it.
     """
-    log = in_time_order(log)
+    log, seed = in_time_order(log), seed_of(seed)
     axis = TimeAxis.over(span or log.span, settings.lookahead)
     series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
     whole, lead = fit_shape(settings, series, axis), fit_lead(settings, series, past, axis)

@@ -21,6 +21,7 @@ from ..basis import TimeAxis
 from ..comparison import Comparison, Reason, Trials
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..forecast import ForecastSettings
+from ..inputs import seed_of
 from ..policies import BehaviorPolicy, Policy
 from ..returns import log_ratios
 from ..safety import compare_once, with_training
@@ -107,6 +108,7 @@ def plan(
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
     `training` are the search's episodes, if any; else a share of the log is for training, as in the gate.
     """
+    seed = seed_of(seed)
     given = None if training is None else TrainingEpisodes(training, span)
     seen, tested = with_training(settings, given, HeldOutEpisodes(log, span), seed)
     safe = BehaviorPolicy() if safe is None else safe

@@ -44,14 +44,14 @@ def check(
     Without a policy nothing can be said about overlap: the findings are about what was observed.
     """
     wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
-    spec = policy or "behavior"
+    spec = "behavior" if policy is None else policy
     chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
     chosen_settings = wanted.over(opened.log.span)
     forecasting = chosen_settings.forecast()
     stage("checking the log")
     return CheckRecord(
         policy=spec,
-        check=check_log(opened.log, forecasting, chosen if policy else None, seed=seed),
+        check=check_log(opened.log, forecasting, None if policy is None else chosen, seed=seed),
         forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
         settings=chosen_settings,
         seed=seed,
