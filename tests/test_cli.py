@@ -69,7 +69,7 @@ def test_version() -> None:
     [
         (["demo", "--speed", "9"], "--speed"),
         (["demo", "--episodes", "12", "--lookahead", "8"], "fewer than two windows"),
-        (["demo", "--order", "4000"], "an integer from 0 to 100"),
+        (["demo", "--order", "4000"], "a whole number from 0 to 100"),
         (["nonsense"], "nonsense"),
     ],
 )

@@ -33,6 +33,7 @@ from tidegate import (
     Verdict,
     pdis_returns,
 )
+from tidegate.arrays import map_leaves
 from tidegate.policies import LinearGaussianPolicy, ParametricPolicy
 from tidegate.returns import episode_ratios, is_returns, observed_returns
 from tidegate.simulators.diabetes.day import day_return
@@ -477,8 +478,9 @@ def test_policies_that_do_not_fit_later() -> None:
         _world(TabularPolicy(np.zeros((5, 4))))
     with pytest.raises(PolicyError, match=r"has 3 outputs"):
         _world().collect(TabularPolicy(np.zeros((12, 3))), np.ones(1), KEY)
+    undefined = map_leaves(lambda leaf: np.full_like(leaf, np.nan), TabularPolicy(np.zeros((12, 4))))
     with pytest.raises(PolicyError, match=r"episode 6, step 0.*own action is nan in state 4"):
-        _world().collect(TabularPolicy(np.full((12, 4), np.nan)), np.full(1, 6.0), KEY)
+        _world().collect(undefined, np.full(1, 6.0), KEY)
 
 
 def test_environments_that_do_not_serve() -> None:

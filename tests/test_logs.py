@@ -191,7 +191,7 @@ def test_columns_from_toml_and_flags(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('rewards = "x"', r"no part 'rewards'.*Did you mean 'reward'"),
+        ('rewards = "x"', r"columns has no 'rewards'.*Did you mean 'reward'"),
         ('reward = ""', r"reward is empty"),
         ("reward = 3", r"reward is 3"),
         ('features = "x" \nfeatures = "y"', r"not TOML"),

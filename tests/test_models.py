@@ -303,9 +303,7 @@ def _slow_longest(times: Any, axis: TimeAxis, span: float, models: TrendModels) 
     ages = np.arange(1, models.origins + 1) / (models.origins + 2)
     dates = [last - (last - first) * age for age in ages]
     filled = sorted(
-        d
-        for d in dates
-        if d - span >= first and np.sum((times > d - span) & (times <= d)) >= models.smallest
+        d for d in dates if d - span >= first and np.sum((times > d - span) & (times <= d)) >= models.smallest
     )
     longest = 0.0
     for lookahead in np.arange(0.5, last - first, 0.5):
@@ -482,7 +480,7 @@ def test_bad_settings_are_refused() -> None:
         TrendModels(caution=float("nan"))
     with pytest.raises(SettingsError, match=r"smallest is 3"):
         TrendModels(smallest=3)
-    with pytest.raises(SettingsError, match=r"origins 2"):
+    with pytest.raises(SettingsError, match=r"origins is 2"):
         TrendModels(origins=2)
     for share in (0.0, 1.5, np.nan):
         with pytest.raises(SettingsError, match=f"share is {share}"):

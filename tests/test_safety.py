@@ -27,6 +27,7 @@ from tidegate import (
     safety_test,
     split_log,
 )
+from tidegate.arrays import replace_at
 from tidegate.basis import TimeAxis
 from tidegate.forecast import draw_multipliers
 from tidegate.safety import VERDICT_SEED
@@ -185,11 +186,12 @@ def test_numbers_too_large_for_arithmetic() -> None:
 
 
 def test_a_policy_of_nan_is_kept() -> None:
-    nan = SoftmaxPolicy([np.nan, 0.0, 0.0])
+    nan = replace_at(lambda one: one.logits, SAFE, np.array([np.nan, 0.0, 0.0]))
     for candidate, safe in ((nan, SAFE), (GOOD, nan)):
         decision = safety_test(candidate, safe, HeldOutEpisodes(_log()), SETTINGS)
         assert decision.verdict is Verdict.KEEP
-    weights = LinearPolicy(np.full((1, 3), np.inf), np.zeros(3))
+    weights = LinearPolicy(np.zeros((1, 3)), np.zeros(3))
+    weights = replace_at(lambda one: one.weights, weights, np.full((1, 3), np.inf))
     columns = oracles.one_step_frame(60, x=np.ones(60))
     log = EpisodeLog.from_frame(pd.DataFrame(columns), states=["x"])
     assert safety_test(weights, SAFE, HeldOutEpisodes(log), SETTINGS).verdict is Verdict.KEEP

@@ -28,7 +28,6 @@ from tidegate import (
     TwoBounds,
     search_candidate,
 )
-from tidegate.action_table import is_tabular
 from tidegate.basis import TimeAxis
 from tidegate.bootstrap import (
     KeyedMultipliers,
@@ -44,6 +43,7 @@ from tidegate.forecast import estimated_returns
 from tidegate.policies import ParametricPolicy
 from tidegate.search import (
     Objective,
+    is_tabular,
     mean_entropy,
     natural_gradient,
     search_objective,

@@ -50,5 +50,5 @@ def test_the_formula() -> None:
 def test_bad_arguments() -> None:
     with pytest.raises(SettingsError, match=r"discount is 1"):
         lipschitz_constant(0.1, 0.1, max_reward=1.0, discount=1.0)
-    with pytest.raises(SettingsError, match=r"negative"):
+    with pytest.raises(SettingsError, match=r"transition_change is -0.1"):
         lipschitz_constant(-0.1, 0.1, max_reward=1.0, discount=0.5)

@@ -4,6 +4,7 @@ Read the files in this order, which follows the data. Each imports only files ab
 
     errors        exceptions that tell a user what to do
     arrays        pytrees, precision, type names of arrays
+    inputs        coerces or refuses what people pass: strings, enums, numbers, dictionaries, paths
     door          checks whatever people pass as arrays and columns
     episodes      the log of past episodes; splits, as rows
     policies      log_prob, sample, entropy: softmax, linear, MLP, Gaussian, recorded
@@ -15,7 +16,6 @@ Read the files in this order, which follows the data. Each imports only files ab
     models        trend models (a basis and a span), each tried on the past
     comparison    tests as objects: two bounds, paired, multiscale; verdicts and reasons
     forecast      policy + log -> forecast of its mean return over the next episodes
-    action_table  one decision per episode and no state: returns linear in probabilities
     search        ascent on the lower bound of the forecast
     record        how records are written: plain values, seal, file
     safety        two policies + episodes -> decision; fails closed

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .arrays import ArrayLike
-from .errors import SettingsError
+from .inputs import array_or, number, whole
 
 MAX_ORDER = 100  # columns are written out one by one, and more waves than this are not a trend
 
@@ -104,8 +104,12 @@ class CosineBasis(Basis):
     columns: int = eqx.field(static=True)
 
     def __init__(self, order: int | Array, columns: int | None = None) -> None:
-        self.columns = _checked_order(order) + 1 if columns is None else columns
-        self.order = order
+        if columns is None:
+            self.order = _checked_order(order)
+            self.columns = self.order + 1
+        else:
+            self.columns = whole("columns", columns, 1, MAX_ORDER + 1)
+            self.order = array_or(lambda one: _checked_order(one, self.columns - 1), order)
 
     @property
     def size(self) -> int:
@@ -127,11 +131,7 @@ class FourierBasis(Basis):
     """
 
     order: int = eqx.field(static=True, converter=lambda n: _checked_order(n))
-    period: float | Array
-
-    def __check_init__(self) -> None:
-        if isinstance(self.period, int | float):
-            _check_period(self.period)
+    period: float | Array = eqx.field(converter=lambda one: array_or(_checked_period, one))
 
     @property
     def size(self) -> int:
@@ -164,16 +164,10 @@ class PeriodicBasis(Basis):
     estimated from the returns that are then fitted is itself uncertain; no interval allows for that.
     """
 
-    period: float | Array
-    harmonics: int = eqx.field(static=True, default=1)
-
-    def __check_init__(self) -> None:
-        if isinstance(self.period, int | float):
-            _check_period(self.period)
-        if not isinstance(self.harmonics, int) or not 1 <= self.harmonics <= MAX_ORDER:
-            raise SettingsError(
-                f"harmonics is {self.harmonics!r}", expected=f"an integer from 1 to {MAX_ORDER}"
-            )
+    period: float | Array = eqx.field(converter=lambda one: array_or(_checked_period, one))
+    harmonics: int = eqx.field(
+        static=True, default=1, converter=lambda n: whole("harmonics", n, 1, MAX_ORDER)
+    )
 
     @property
     def size(self) -> int:
@@ -195,14 +189,9 @@ def _chebyshev(x: Float[Array, " n"], count: int) -> Float[Array, "n count"]:
     return jnp.stack(columns[:count], axis=1)
 
 
-def _check_period(period: float) -> None:
-    if not period > 0:
-        raise SettingsError(f"period is {period}", expected="a positive number of episodes")
+def _checked_period(period: Any) -> float:
+    return number("period", period, above=0)
 
 
-def _checked_order(order: Any) -> int:
-    if not isinstance(order, int) or not 0 <= order <= MAX_ORDER:
-        raise SettingsError(
-            f"the order of the basis is {order!r}", expected=f"an integer from 0 to {MAX_ORDER}"
-        )
-    return order
+def _checked_order(order: Any, highest: int = MAX_ORDER) -> int:
+    return whole("the order of the basis", order, 0, highest)

@@ -8,6 +8,7 @@ paired, and tries its trend models on the past; those found credible must agree.
 
 import abc
 import enum
+import functools
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -28,6 +29,7 @@ from .bootstrap import (
     tail,
     tail_probability,
 )
+from .inputs import instance
 from .models import (
     LINE,
     MIN_TIMES,
@@ -298,7 +300,9 @@ class _OneBasis(ComparisonTest):
         "horizon_influence",
     )  # fmt: skip
 
-    basis: Basis = eqx.field(default_factory=lambda: CosineBasis(3))
+    basis: Basis = eqx.field(
+        default_factory=lambda: CosineBasis(3), converter=functools.partial(instance, "basis", Basis)
+    )
 
     @property
     def least_episodes(self) -> int:
@@ -466,7 +470,9 @@ class Multiscale(_OnDifference):
         "pass, and no shorter scale points the other way; the policies' own intervals may overlap."
     )
 
-    models: TrendModels = eqx.field(default_factory=TrendModels)
+    models: TrendModels = eqx.field(
+        default_factory=TrendModels, converter=functools.partial(instance, "models", TrendModels)
+    )
 
     @property
     def least_episodes(self) -> int:

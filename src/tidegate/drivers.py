@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from .arrays import ArrayLike, in_double, map_leaves, replace_at
 from .episodes import EpisodeLog, conform, grow, pad_steps, training_count
 from .errors import LogError, SettingsError
+from .inputs import instance, seed_of, whole
 from .loop import (
     SpinSettings,
     SpinState,
@@ -62,10 +63,11 @@ class LiveLoop:
         seed: int = 0,
         capacity: int = INITIAL_CAPACITY,
     ) -> None:
+        instance("settings", SpinSettings, settings)
         if not settings.test_candidates:
             raise SettingsError("a live loop tests every candidate", expected="test_candidates=True")
-        self.settings, self.safe_policy, self.seed = settings, safe_policy, seed
-        self.capacity = capacity
+        self.settings, self.safe_policy, self.seed = settings, safe_policy, seed_of(seed)
+        self.capacity = whole("capacity", capacity, 1)
         self.state: SpinState | None = None
         self.windows = 0
 
@@ -305,6 +307,9 @@ def simulate(
     `warmup` episodes of the safe policy are observed; then windows are executed one after another,
     with one search and one test after each. Capacity doubles in static stages as the log grows.
     """
+    window = whole("window", window, 1)
+    num_episodes = whole("num_episodes", num_episodes, window)
+    warmup, capacity = whole("warmup", warmup, 1), whole("capacity", capacity, 1)
     warm_key, key = jax.random.split(key)
     observe_key, collect_key = jax.random.split(warm_key)
     first = world.collect(world.safe_policy, _numbers(0, warmup), collect_key)

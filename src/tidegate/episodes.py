@@ -7,6 +7,7 @@ zero everywhere, so programs for a fixed capacity are compiled once and the rows
 import dataclasses
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
 import equinox as eqx
@@ -18,6 +19,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 from .arrays import ArrayLike, Flags, Floats, Integers, in_double, map_leaves
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
+from .inputs import by_name, member, names, none_or, number, seed_of, text, whole
 
 JITTER = 16.0  # places
 
@@ -61,8 +63,9 @@ class EpisodeLog(eqx.Module):
         """
         return cls(
             **check_arrays(
-                actions, rewards, behavior, propensity, episode_numbers, mask, states,
-                recorded or {}, num_actions, outcomes or {},
+                actions, rewards, behavior, member("propensity", Propensity, propensity),
+                episode_numbers, mask, states, by_name("recorded", recorded),
+                _num_actions(num_actions), by_name("outcomes", outcomes),
             )
         )  # fmt: skip
 
@@ -89,10 +92,15 @@ class EpisodeLog(eqx.Module):
         probability of the logged action, `outcomes` an outcome's name to its column. `action_set`
         lists the labels when actions are not integers.
         """
+        if isinstance(action_set, str):
+            raise SettingsError(f"action_set is {action_set!r}.", expected="a list of labels")
         return cls(
             **check_frame(
-                frame, episode, step, action, behavior, reward, states, recorded or {}, propensity,
-                num_actions, action_set, outcomes or {},
+                frame, text("episode", episode), none_or(partial(text, "step"), step),
+                _one_or_more("action", action), text("behavior", behavior), text("reward", reward),
+                _one_or_more("states", states) if states else (), by_name("recorded", recorded),
+                member("propensity", Propensity, propensity), _num_actions(num_actions), action_set,
+                by_name("outcomes", outcomes),
             )
         )  # fmt: skip
 
@@ -144,6 +152,15 @@ class EpisodeLog(eqx.Module):
         return sha.hexdigest()
 
 
+def _num_actions(given: Any) -> int | None:
+    return none_or(partial(whole, "num_actions", low=1), given)
+
+
+def _one_or_more(name: str, given: Any) -> str | tuple[str, ...]:
+    """A column, or several: here a comma may be part of a column's name."""
+    return given if isinstance(given, str) else names(name, given)
+
+
 class TrainingEpisodes(eqx.Module):
     """Episodes that the candidate search may see; the safety test refuses them.
 
@@ -172,6 +189,7 @@ def split_log(
     """
     rows = np.flatnonzero(np.asarray(log.present))
     count = training_count(rows.size, train_fraction)
+    seed = none_or(seed_of, seed)
     if seed is None:
         trains = training_flags(rows.size, count)
         train, held_out = rows[trains], rows[~trains]
@@ -215,13 +233,8 @@ def split_rows(key: PRNGKeyArray, count: int, num_train: int) -> tuple[Int[Array
 
 def training_count(num_episodes: int, train_fraction: float) -> int:
     """⌊train_fraction · n⌋, safe against 0.29 · 100 = 28.999…"""
-    if not 0.0 <= train_fraction <= 1.0:
-        raise SettingsError(
-            f"train_fraction is {train_fraction}",
-            expected="a share between 0 and 1",
-            remedy="Use 0.5 to search and to test on half of the episodes each.",
-        )
-    return int(np.floor(round(train_fraction * num_episodes, 9)))
+    share = number("train_fraction", train_fraction, 0, 1)
+    return int(np.floor(round(share * num_episodes, 9)))
 
 
 def empty_like(window: EpisodeLog, capacity: int) -> EpisodeLog:

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from .bootstrap import (
 from .comparison import ComparisonTest, Terms, TwoBounds
 from .episodes import EpisodeLog
 from .errors import LogError, SettingsError
+from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
 from .models import Series
 from .policies import DiscretePolicy, Policy
 from .returns import (
@@ -55,32 +57,39 @@ class ForecastSettings(eqx.Module):
     out of the estimates and leaves their expectation as it is.
     """
 
-    lookahead: int = eqx.field(static=True)
+    lookahead: int = eqx.field(static=True, converter=partial(whole, "lookahead", low=1))
     test: ComparisonTest = eqx.field(default_factory=TwoBounds)
-    alpha: float = eqx.field(static=True, default=0.05)
-    draws: int = eqx.field(static=True, default=500)
+    alpha: float = eqx.field(static=True, default=0.05, converter=partial(number, "alpha", above=0, below=1))
+    draws: int = eqx.field(static=True, default=500, converter=partial(whole, "draws", low=1))
     multipliers: type[KeyedMultipliers] = eqx.field(static=True, default=Rademacher)
     estimator: ReturnEstimator = eqx.field(static=True, default=pdis_returns)
-    discount: float = eqx.field(static=True, default=1.0)
-    exact: bool = eqx.field(static=True, default=False)
-    support_z: float = eqx.field(static=True, default=4.0)
-    value_model: ValueModel | None = None
+    discount: float = eqx.field(
+        static=True, default=1.0, converter=partial(number, "discount", low=0, high=1)
+    )
+    exact: bool = eqx.field(static=True, default=False, converter=partial(flag, "exact"))
+    support_z: float = eqx.field(
+        static=True, default=4.0, converter=partial(number, "support_z", low=0, infinite=True)
+    )
+    value_model: ValueModel | None = eqx.field(
+        default=None, converter=partial(none_or, partial(instance, "value_model", ValueModel))
+    )
 
     def __check_init__(self) -> None:
-        if not isinstance(self.test, ComparisonTest):
-            raise SettingsError(f"test is {self.test!r}", expected="TwoBounds(…), Paired(…) or Multiscale()")
+        instance("test", ComparisonTest, self.test, "TwoBounds(…), Paired(…) or Multiscale()")
+        if not (isinstance(self.multipliers, type) and issubclass(self.multipliers, KeyedMultipliers)):
+            raise SettingsError(
+                f"multipliers is {shown(self.multipliers)}.", expected="Rademacher, Mammen or Webb"
+            )
+        if not callable(self.estimator):
+            raise SettingsError(
+                f"estimator is {shown(self.estimator)}.", expected="a function such as pdis_returns"
+            )
         if self.value_model is not None and self.estimator is not pdis_returns:
             raise SettingsError(
                 "an estimator was chosen together with a value model, whose returns are doubly robust",
                 expected="one of the two",
                 remedy="Leave out estimator=…, or value_model=….",
             )
-        if not isinstance(self.lookahead, int) or self.lookahead < 1:
-            raise SettingsError(
-                f"lookahead is {self.lookahead!r}", expected="a whole number of episodes from 1 up"
-            )
-        if not 0 <= self.discount <= 1:
-            raise SettingsError(f"discount is {self.discount}", expected="a factor from 0 to 1")
         check_draws(self.draws, tail(self.alpha, Side.BOTH))
 
     @property
@@ -191,6 +200,8 @@ def forecast_performance(
     seed: int = 0,
 ) -> Forecast:
     """Forecast the policy's mean return over the next episodes, bounded by the wild bootstrap."""
+    instance("settings", ForecastSettings, settings)
+    side, seed = member("side", Side, side), seed_of(seed)
     axis = TimeAxis.over(log.span, settings.lookahead)
     multipliers = draw_multipliers(settings, log, seed)
     fit, interval = forecast_policy(settings, policy, log, axis, multipliers, side)
@@ -213,6 +224,8 @@ def forecast_returns(
     `settings.discount` are not used. `ratios` are the episodes' importance ratios, from which the
     effective sample size is computed; without them every episode counts as on-policy.
     """
+    instance("settings", ForecastSettings, settings)
+    side, seed = member("side", Side, side), seed_of(seed)
     values, numbers = (np.asarray(one, np.float64) for one in (returns, episode_numbers))
     if values.ndim != 1 or values.size == 0 or values.shape != numbers.shape:
         raise LogError(

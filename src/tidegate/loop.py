@@ -4,6 +4,7 @@ The same `spin_step` is called live once per window, scanned in a simulation, an
 """
 
 import abc
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from .episodes import (
 )
 from .errors import SettingsError
 from .forecast import ForecastSettings
+from .inputs import flag, instance, none_or, number
 from .policies import ParametricPolicy
 from .safety import compare_policies
 from .search import SearchSettings, SearchState, begin_search, continue_search
@@ -37,11 +39,7 @@ class Spending(eqx.Module):
     The levels sum to at most `alpha` whatever the number of tests, unless the rule says otherwise.
     """
 
-    alpha: float = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if not 0 < self.alpha < 1:
-            raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
+    alpha: float = eqx.field(static=True, converter=partial(number, "alpha", above=0, below=1))
 
     @abc.abstractmethod
     def level(self, test: Any) -> Float[Array, "..."]:
@@ -57,12 +55,16 @@ class SpinSettings(eqx.Module):
     any wrong deployment is at most α; without it, every test uses all of α.
     """
 
-    forecast: ForecastSettings
-    search: SearchSettings
-    train_fraction: float = eqx.field(static=True, default=0.5)
-    warm_start: bool = eqx.field(static=True, default=True)
-    test_candidates: bool = eqx.field(static=True, default=True)
-    spending: Spending | None = None
+    forecast: ForecastSettings = eqx.field(converter=partial(instance, "forecast", ForecastSettings))
+    search: SearchSettings = eqx.field(converter=partial(instance, "search", SearchSettings))
+    train_fraction: float = eqx.field(
+        static=True, default=0.5, converter=partial(number, "train_fraction", low=0, high=1)
+    )
+    warm_start: bool = eqx.field(static=True, default=True, converter=partial(flag, "warm_start"))
+    test_candidates: bool = eqx.field(static=True, default=True, converter=partial(flag, "test_candidates"))
+    spending: Spending | None = eqx.field(
+        default=None, converter=partial(none_or, partial(instance, "spending", Spending))
+    )
 
     def __check_init__(self) -> None:
         if self.spending is not None and not self.forecast.test.has_p_value:

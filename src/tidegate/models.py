@@ -7,9 +7,9 @@ within `tolerance` times that must pass a test, and no shorter one may clearly p
 is the idea of Lepski (1991) as a safety rule: scales must agree, and intervals include their bias.
 """
 
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .arrays import full_products, map_leaves, replace_at
 from .basis import Basis, PolynomialBasis, TimeAxis
 from .bootstrap import Multipliers, effective_freedom, studentized_deviations, tail_quantile
-from .errors import SettingsError
+from .inputs import instance, number, several, text, whole
 from .trend import TrendDesign, TrendFit, fit_trend, trend_design
 
 REACH = 0.125  # how far a trial looks ahead, as a share of the span: over less, noise hides the bias
@@ -37,13 +37,9 @@ class TrendModel(eqx.Module):
     Half is the longest span that has a past to be tried on; a model that was never tried hardly ever leads.
     """
 
-    basis: Basis
-    share: float = eqx.field(static=True, default=0.5)
-    name: str = eqx.field(static=True, default="trend")
-
-    def __check_init__(self) -> None:
-        if not 0 < self.share <= 1:
-            raise SettingsError(f"share is {self.share}", expected="a part of the log, up to 1")
+    basis: Basis = eqx.field(converter=partial(instance, "basis", Basis))
+    share: float = eqx.field(static=True, default=0.5, converter=partial(number, "share", above=0, high=1))
+    name: str = eqx.field(static=True, default="trend", converter=partial(text, "name"))
 
 
 class TrendModels(eqx.Module):
@@ -55,20 +51,11 @@ class TrendModels(eqx.Module):
     it asks several models, and waiting is the mildest mistake (docs/multiscale.md).
     """
 
-    smallest: int = eqx.field(static=True, default=12)
-    origins: int = eqx.field(static=True, default=24)
-    tolerance: float = eqx.field(static=True, default=1.5)
-    caution: float = eqx.field(static=True, default=4.0)
-    others: tuple[TrendModel, ...] = ()
-
-    def __check_init__(self) -> None:
-        if self.smallest < 4 or self.origins < MIN_DATES or not (self.tolerance >= 1 and self.caution >= 0):
-            raise SettingsError(
-                f"smallest is {self.smallest}, origins {self.origins}, tolerance {self.tolerance}, "
-                f"caution {self.caution}",
-                expected=f"at least 4 episodes, {MIN_DATES} origins, a tolerance from 1 up, and a "
-                "caution from 0 up",
-            )
+    smallest: int = eqx.field(static=True, default=12, converter=partial(whole, "smallest", low=4))
+    origins: int = eqx.field(static=True, default=24, converter=partial(whole, "origins", low=MIN_DATES))
+    tolerance: float = eqx.field(static=True, default=1.5, converter=partial(number, "tolerance", low=1))
+    caution: float = eqx.field(static=True, default=4.0, converter=partial(number, "caution", low=0))
+    others: tuple[TrendModel, ...] = eqx.field(default=(), converter=partial(several, "others", TrendModel))
 
     def num_lines(self, capacity: int) -> int:
         """How often a log of this capacity can be halved."""
@@ -96,7 +83,7 @@ class TrendModels(eqx.Module):
             inside = jnp.asarray(present) & (jnp.asarray(times) > recent.origin)
             return trend_design(_widened(basis, size), times, inside, recent, corrected=True)
 
-        lines: TrendDesign = jax.vmap(functools.partial(design, LINE))(spans[:count])
+        lines: TrendDesign = jax.vmap(partial(design, LINE))(spans[:count])
         if not self.others:
             return lines
         rest = [design(one.basis, spans[count + i]) for i, one in enumerate(self.others)]
@@ -317,10 +304,10 @@ def calibrate(
     series = Series(jnp.where(present, past.returns, 0.0), jnp.asarray(past.times), present)
     count = spans.size - len(models.others)
     first = first_at_their_time(series.times, present)
-    trial = functools.partial(_trial, models, series, first, axis, caution)
-    found = jax.lax.map(functools.partial(trial, _line), spans[:count])
+    trial = partial(_trial, models, series, first, axis, caution)
+    found = jax.lax.map(partial(trial, _line), spans[:count])
     for i, one in enumerate(models.others):
-        more = trial(functools.partial(_trend, one.basis), spans[count + i])
+        more = trial(partial(_trend, one.basis), spans[count + i])
         found = map_leaves(jnp.append, found, more)
     squares, moves, tried, longest = found
     bias, swing = (jnp.sqrt(jnp.maximum(one, 0.0)) * tried for one in (squares, moves))

@@ -5,9 +5,11 @@ A policy without state ignores `states`. `outputs` are the parameters of the act
 """
 
 import abc
+import dataclasses
 import hashlib
 import itertools
 import json
+import math
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,20 +19,81 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from .arrays import ArrayLike
+from .arrays import ArrayLike, Values
 from .episodes import EpisodeLog
-from .errors import PolicyError
+from .errors import PolicyError, TidegateError
+from .inputs import did_you_mean, seed_of, shown, text, whole
+from .inputs import path as file_path
 
 MAX_SUMMED = 32
+MAX_BYTES = 64 * 2**20  # of a policy's file
+MAX_PARAMETERS = 10_000_000
+MAX_BRACKETS = 10_000
 
 
-def _parameter(values: Any) -> ArrayLike:
-    """Keep JAX values; hold everything else as 64-bit NumPy, which no precision setting rounds."""
-    return values if isinstance(values, jax.Array) else np.asarray(values, np.float64)
+def _parameter(name: str, values: Any, axes: int, *, impossible: bool = False) -> ArrayLike:
+    """Checked numbers. JAX values are kept; all others are held as 64-bit NumPy, which nothing rounds.
+
+    With `impossible`, −∞ is allowed: the logit of an action that is never taken.
+    """
+    array = values if isinstance(values, jax.Array) else _listed(name, values)
+    if array.dtype not in (np.float32, np.float64):
+        raise PolicyError(f"{name} is of type {array.dtype}.", expected="numbers of type float32 or float64")
+    if array.ndim != axes or 0 in array.shape:
+        what = "a table of numbers" if axes == 2 else "a list of numbers"
+        raise PolicyError(f"{name} has the shape {tuple(array.shape)}.", expected=f"{what}, not empty")
+    if not isinstance(array, jax.core.Tracer):
+        _require_numbers(name, np.asarray(array), impossible)
+    return array if isinstance(array, jax.Array) else array.astype(np.float64)
+
+
+def _listed(name: str, values: Any) -> Values:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise PolicyError(f"{name} is ragged.", expected="rows of one length") from error
+    # A list may be written with whole numbers; an array of whole numbers is something else than logits.
+    whole = array.dtype == np.int64 and not isinstance(values, np.ndarray)
+    return array.astype(np.float64) if whole else array
+
+
+def _require_numbers(name: str, array: Values, impossible: bool) -> None:
+    never = np.isneginf(array) if impossible else np.zeros(array.shape, bool)
+    bad = ~(np.isfinite(array) | never)
+    if bad.any():
+        also = ", or −∞ for an action that is never taken" if impossible else ""
+        raise PolicyError(f"{name} holds {array[bad][0]}.", expected=f"finite numbers{also}")
+    if array.ndim == 1 and never.all():
+        raise PolicyError(f"{name} makes every action impossible.", expected="one finite number at least")
+
+
+def _require_fit(name: str, size: int, other: str, other_size: int) -> None:
+    if size != other_size:
+        raise PolicyError(f"{name} has {size} columns, and {other} {other_size}.", expected="as many")
+
+
+def _layer(name: str, layer: Any, *, last: bool) -> tuple[ArrayLike, ArrayLike]:
+    if not isinstance(layer, list | tuple) or len(layer) != 2:
+        raise PolicyError(f"{name} is {shown(layer)}.", expected="a pair of weights and bias")
+    weights = _parameter(f"the weights of {name}", layer[0], 2)
+    bias = _parameter(f"the bias of {name}", layer[1], 1, impossible=last)
+    _require_fit(f"the weight matrix of {name}", weights.shape[1], "its bias", bias.shape[0])
+    return weights, bias
 
 
 def _layers(layers: Any) -> tuple[tuple[ArrayLike, ArrayLike], ...]:
-    return tuple((_parameter(w), _parameter(b)) for w, b in layers)
+    if not isinstance(layers, list | tuple) or not layers:
+        raise PolicyError(f"layers is {shown(layers)}.", expected="one (weights, bias) pair at least")
+    found = tuple(
+        _layer(f"layer {place}", one, last=place == len(layers)) for place, one in enumerate(layers, 1)
+    )
+    for place, ((_, bias), (weights, _)) in enumerate(itertools.pairwise(found), 1):
+        if bias.shape[0] != weights.shape[0]:
+            raise PolicyError(
+                f"layer {place} has {bias.shape[0]} outputs, and layer {place + 1} takes {weights.shape[0]}.",
+                expected="as many",
+            )
+    return found
 
 
 class Policy(eqx.Module):
@@ -115,13 +178,13 @@ class SoftmaxPolicy(DiscretePolicy):
     logits: Float[ArrayLike, " a"]
 
     def __init__(self, logits: Any) -> None:
-        self.logits = _parameter(logits)
+        self.logits = _parameter("logits", logits, 1, impossible=True)
 
     @classmethod
     def from_probs(cls, probs: Any) -> Self:
         """The softmax policy with these probabilities."""
-        values = np.asarray(probs, np.float64)
-        if values.ndim != 1 or np.any(values < 0) or not np.isclose(values.sum(), 1.0):
+        values = np.asarray(_parameter("probs", probs, 1), np.float64)
+        if np.any(values < 0) or not np.isclose(values.sum(), 1.0):
             raise PolicyError(f"probabilities {values} do not form a distribution")
         with np.errstate(divide="ignore"):
             return cls(np.log(values))
@@ -136,7 +199,7 @@ class TabularPolicy(DiscretePolicy):
     table: Float[ArrayLike, "s a"]
 
     def __init__(self, table: Any) -> None:
-        self.table = _parameter(table)
+        self.table = _parameter("table", table, 2, impossible=True)
 
     def outputs(self, states: Any = None) -> Float[Array, "... a"]:
         rows = _states(self, states)
@@ -151,8 +214,9 @@ class LinearPolicy(DiscretePolicy):
     bias: Float[ArrayLike, " a"]
 
     def __init__(self, weights: Any, bias: Any) -> None:
-        self.weights = _parameter(weights)
-        self.bias = _parameter(bias)
+        self.weights = _parameter("weights", weights, 2)
+        self.bias = _parameter("bias", bias, 1, impossible=True)
+        _require_fit("weights", self.weights.shape[1], "bias", self.bias.shape[0])
 
     def outputs(self, states: Any = None) -> Float[Array, "... a"]:
         return _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
@@ -169,7 +233,10 @@ class MLPPolicy(DiscretePolicy):
     @classmethod
     def init(cls, sizes: tuple[int, ...], *, seed: int = 0) -> Self:
         """Random hidden layers and a zero last layer: the uniform policy to begin with."""
-        rng = np.random.default_rng(seed)
+        if not isinstance(sizes, list | tuple) or len(sizes) < 2:
+            raise PolicyError(f"sizes is {shown(sizes)}.", expected="as in (features, hidden, actions)")
+        sizes = tuple(whole("sizes", one, 1) for one in sizes)
+        rng = np.random.default_rng(seed_of(seed))
         hidden = [
             (rng.normal(0.0, fan_in**-0.5, (fan_in, fan_out)), np.zeros(fan_out))
             for fan_in, fan_out in itertools.pairwise(sizes[:-1])
@@ -224,8 +291,9 @@ class GaussianPolicy(ContinuousPolicy):
     log_std: Float[ArrayLike, " a"]
 
     def __init__(self, mean: Any, log_std: Any) -> None:
-        self.mean = _parameter(mean)
-        self.log_std = _parameter(log_std)
+        self.mean = _parameter("mean", mean, 1)
+        self.log_std = _parameter("log_std", log_std, 1)
+        _require_fit("mean", self.mean.shape[0], "log_std", self.log_std.shape[0])
 
     def outputs(self, states: Any = None) -> Float[Array, " p"]:
         return jnp.concatenate([jnp.asarray(self.mean), jnp.asarray(self.log_std)])
@@ -239,9 +307,11 @@ class LinearGaussianPolicy(ContinuousPolicy):
     log_std: Float[ArrayLike, " a"]
 
     def __init__(self, weights: Any, bias: Any, log_std: Any) -> None:
-        self.weights = _parameter(weights)
-        self.bias = _parameter(bias)
-        self.log_std = _parameter(log_std)
+        self.weights = _parameter("weights", weights, 2)
+        self.bias = _parameter("bias", bias, 1)
+        self.log_std = _parameter("log_std", log_std, 1)
+        _require_fit("weights", self.weights.shape[1], "bias", self.bias.shape[0])
+        _require_fit("bias", self.bias.shape[0], "log_std", self.log_std.shape[0])
 
     def outputs(self, states: Any = None) -> Float[Array, "... p"]:
         mean = _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
@@ -274,7 +344,7 @@ class BehaviorPolicy(LoggedPolicy):
 class RecordedPolicy(LoggedPolicy):
     """A policy that lives in another program: its probabilities of the logged actions are in the log."""
 
-    name: str = eqx.field(static=True)
+    name: str = eqx.field(static=True, converter=lambda one: text("the name of a policy", one))
 
     def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
         if self.name not in log.recorded:
@@ -320,16 +390,48 @@ def policy_values(policy: Policy) -> dict[str, Any]:
 
 
 def load_policy(path: str | Path) -> Policy:
-    """Read what `save_policy` wrote."""
+    """Read what `save_policy` wrote. Sizes are bounded before anything of that size is made."""
     try:
-        content = json.loads(Path(path).read_text())
-        cls = _CLASSES[content.pop("policy")]
-        return cls(**{name: _decode(value) for name, value in content.items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise PolicyError(
-            f"cannot read a policy from {path}: {error!r}.",
-            expected="a file written by save_policy",
-        ) from error
+        return _policy_from(_content(file_path("the policy", path)))
+    except TidegateError as error:
+        what = error.what
+    except OSError as error:
+        what = f"{error.strerror or error}."
+    except (ValueError, OverflowError, RecursionError) as error:
+        what = f"{error}."
+    raise PolicyError(f"cannot read a policy from {path}: {what}", expected="a file written by save_policy")
+
+
+def _content(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        written = file.read(MAX_BYTES + 1)
+    if len(written) > MAX_BYTES:
+        raise PolicyError(f"it is larger than {MAX_BYTES >> 20} MiB.")
+    brackets, commas = written.count(b"[") + written.count(b"{"), written.count(b",")
+    if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS + MAX_BRACKETS:
+        raise PolicyError(f"it holds more than {MAX_PARAMETERS:,} numbers or {MAX_BRACKETS:,} brackets.")
+    content = json.loads(written.decode(), object_pairs_hook=_without_repeats)
+    if not isinstance(content, dict):
+        raise PolicyError("it holds no policy.")
+    return content
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise PolicyError("it says something twice.")
+    return found
+
+
+def _policy_from(content: dict[str, Any]) -> Policy:
+    kind = content.pop("policy", None)
+    if not isinstance(kind, str) or kind not in _CLASSES:
+        raise PolicyError(f"there is no policy {shown(kind)}.{did_you_mean(str(kind), _CLASSES)}")
+    cls = _CLASSES[kind]
+    names = sorted(field.name for field in dataclasses.fields(cls))
+    if sorted(content) != names:
+        raise PolicyError(f"a {kind} has the fields {names}, and the file {shown(sorted(content))}.")
+    return cls(**{name: _decode(name, value) for name, value in content.items()})
 
 
 def _encode(value: Any) -> Any:
@@ -341,10 +443,29 @@ def _encode(value: Any) -> Any:
     return {"dtype": str(array.dtype), "shape": array.shape, "values": array.ravel().tolist()}
 
 
-def _decode(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list):
-        return tuple(_decode(one) for one in value)
-    array = np.array(value["values"], value["dtype"]).reshape(value["shape"])
-    return array if array.dtype == np.float64 else jnp.asarray(array)
+def _decode(name: str, value: Any) -> Any:
+    if isinstance(value, list):  # the pairs of an MLP's layers
+        pairs = [one if isinstance(one, list) else [one] for one in value]
+        return [[_decode_array(name, one) for one in pair] for pair in pairs]
+    return value if isinstance(value, str) else _decode_array(name, value)
+
+
+def _decode_array(name: str, value: Any) -> ArrayLike:
+    if not isinstance(value, dict) or sorted(value) != ["dtype", "shape", "values"]:
+        raise PolicyError(f"{name} is {shown(value)}.")
+    dtype, shape, values = value["dtype"], value["shape"], value["values"]
+    if dtype not in ("float32", "float64"):
+        raise PolicyError(f"{name} is of type {shown(dtype)}.")
+    if not isinstance(shape, list) or not isinstance(values, list) or len(shape) > 2:
+        raise PolicyError(f"{name} has the shape {shown(shape)}, and the values are {shown(values)}.")
+    if not all(type(one) is int and one >= 0 for one in shape) or math.prod(shape) != len(values):
+        raise PolicyError(f"{name} has the shape {shown(shape)} and {len(values)} values.")
+    if not set(map(type, values)) <= {int, float}:
+        raise PolicyError(f"{name} holds values that are not numbers.")
+    array = np.array(values, np.float64)
+    with np.errstate(over="ignore"):
+        narrow = array.astype(dtype)
+    if not np.array_equal(narrow, array, equal_nan=True):
+        raise PolicyError(f"{name} holds numbers that are not of type {dtype}.")
+    shaped = narrow.reshape(tuple(shape))
+    return shaped if dtype == "float64" else jnp.asarray(shaped)

@@ -23,6 +23,7 @@ from .forecast import (
     series_of,
     training_returns,
 )
+from .inputs import instance, number, seed_of
 from .policies import Policy
 from .record import Advantage, Decision, Scale, describe_settings, versions
 from .returns import stopped_ratios
@@ -120,7 +121,10 @@ def safety_test(
             expected="HeldOutEpisodes, from split_log",
             remedy="If the candidate was made without this log, pass HeldOutEpisodes(log).",
         )
-    require_level(level)
+    instance("settings", ForecastSettings, settings)
+    if training is not None:
+        instance("training", TrainingEpisodes, training, "TrainingEpisodes, from split_log")
+    level, margin, seed = require_level(level), number("margin", margin), seed_of(seed)
     training, held_out = with_training(settings, training, held_out)
     outcome, axis = compare_once(settings, candidate, safe, held_out, training, margin=margin, level=level)
     return decision_record(
@@ -167,10 +171,9 @@ def compare_once(
     return outcome, axis
 
 
-def require_level(level: float | None) -> None:
+def require_level(level: float | None) -> float | None:
     """A level other than α must be a probability, too."""
-    if level is not None and not 0 <= level < 1:
-        raise SettingsError(f"level is {level}", expected="a probability from 0 to below 1")
+    return None if level is None else number("level", level, low=0, below=1)
 
 
 def with_training(

@@ -3,11 +3,18 @@
 The bound is an order statistic over bootstrap draws. Its gradient goes straight through the sort
 (the paper's appendix E): it is the gradient of the one draw that was selected, so each step
 differentiates a single row of multipliers.
+
+With one decision per episode and no state, every return is linear in the action probabilities:
+Yᵢ = Σ_a π(a) · {q̂ᵢₐ + 1[aᵢ = a] (rᵢ − q̂ᵢₐ + λ sₐ)/βᵢ}, with sₐ the surprise that the entropy bonus
+rewards and q̂ the prediction of a value model (0 without one). Forecast and bootstrap are linear in Y, so
+they are computed once per action instead of once per step (`ActionTable`), and each gradient step costs
+draws × actions, whatever the length of the log.
 """
 
 import enum
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, TypeGuard
 
 import equinox as eqx
 import jax
@@ -18,7 +25,6 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
-from .action_table import action_table, coefficients, is_tabular
 from .arrays import full_products, in_double, map_leaves
 from .basis import TimeAxis
 from .bootstrap import (
@@ -32,6 +38,7 @@ from .bootstrap import (
     multiplier_row,
     studentized_deviations,
     upper_rank,
+    weighted_sums,
 )
 from .episodes import EpisodeLog, TrainingEpisodes
 from .errors import PolicyError, SettingsError
@@ -41,7 +48,9 @@ from .forecast import (
     series_of,
     training_values,
 )
-from .policies import ParametricPolicy, Policy, SoftmaxPolicy
+from .inputs import array_or, flag, instance, member, number, seed_of, whole
+from .policies import MAX_SUMMED, ParametricPolicy, Policy, SoftmaxPolicy
+from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, TrendFit, fit_trend
 
 
@@ -63,23 +72,35 @@ class SearchSettings(eqx.Module):
     relative to Adam's ε.
     """
 
-    steps: int | Array = 100
-    learning_rate: float | Array = 0.01
-    entropy_weight: float | Array = 0.01
-    objective: Objective = eqx.field(static=True, default=Objective.PERCENTILE)
-    alpha: float = eqx.field(static=True, default=0.05)
-    draws: int = eqx.field(static=True, default=200)
-    natural_gradient: bool = eqx.field(static=True, default=False)
-    fisher_damping: float = eqx.field(static=True, default=1e-4)
-    average_gradient: bool = eqx.field(static=True, default=False)
-    entropy_in_returns: bool = eqx.field(static=True, default=False)
-    adam_epsilon: float = eqx.field(static=True, default=1e-5)
+    steps: int | Array = eqx.field(default=100, converter=partial(array_or, partial(whole, "steps", low=0)))
+    learning_rate: float | Array = eqx.field(
+        default=0.01, converter=partial(array_or, partial(number, "learning_rate", low=0))
+    )
+    entropy_weight: float | Array = eqx.field(
+        default=0.01, converter=partial(array_or, partial(number, "entropy_weight", low=0))
+    )
+    objective: Objective = eqx.field(
+        static=True, default=Objective.PERCENTILE, converter=partial(member, "objective", Objective)
+    )
+    alpha: float = eqx.field(static=True, default=0.05, converter=partial(number, "alpha", above=0, below=1))
+    draws: int = eqx.field(static=True, default=200, converter=partial(whole, "draws", low=1))
+    natural_gradient: bool = eqx.field(
+        static=True, default=False, converter=partial(flag, "natural_gradient")
+    )
+    fisher_damping: float = eqx.field(
+        static=True, default=1e-4, converter=partial(number, "fisher_damping", low=0)
+    )
+    average_gradient: bool = eqx.field(
+        static=True, default=False, converter=partial(flag, "average_gradient")
+    )
+    entropy_in_returns: bool = eqx.field(
+        static=True, default=False, converter=partial(flag, "entropy_in_returns")
+    )
+    adam_epsilon: float = eqx.field(
+        static=True, default=1e-5, converter=partial(number, "adam_epsilon", above=0)
+    )
 
     def __check_init__(self) -> None:
-        if isinstance(self.steps, int) and self.steps < 0:
-            raise SettingsError(f"steps is {self.steps}", expected="a count from 0 up")
-        if not 0 < self.alpha < 1:
-            raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
         check_draws(self.draws, self.alpha)
 
 
@@ -159,6 +180,64 @@ def objective_of(
         return tabular_objective(settings, policy, log, design, multipliers, values, rival)
     signs = held(multipliers, log.capacity)
     return lambda policy: search_objective(policy, settings, forecasting, log, design, signs, values, rival)
+
+
+class ActionTable(eqx.Module):
+    """Forecast and its deviation in every draw, for one unit of probability on each action.
+
+    A row holds the contribution of each action's rewards, then that of a surprise of 1 at each action,
+    and last that of the rival that the policy is compared with.
+    """
+
+    points: Float[Array, " m"]
+    deviations: Float[Array, "b m"]
+    covariance: Float[Array, "m m"]
+
+
+def is_tabular(
+    policy: ParametricPolicy, log: EpisodeLog, settings: ForecastSettings
+) -> TypeGuard[SoftmaxPolicy]:
+    """Whether returns are linear in the probabilities of a few actions."""
+    return (
+        isinstance(policy, SoftmaxPolicy)
+        and log.mask.shape[1] == 1
+        and log.num_actions is not None
+        and log.num_actions <= policy.outputs().size <= MAX_SUMMED
+        and settings.estimator in (pdis_returns, is_returns)
+    )
+
+
+@full_products
+def action_table(
+    policy: SoftmaxPolicy,
+    log: EpisodeLog,
+    design: TrendDesign,
+    multipliers: Multipliers,
+    values: Float[Array, "n 1 a"] | None = None,
+    rival: Float[Array, " n"] | None = None,
+) -> ActionTable:
+    """All that a search over state-free policies needs to know about the log."""
+    actions = jnp.arange(policy.outputs().size)[:, None]
+    chosen = (jnp.asarray(log.actions)[:, 0] == actions) & log.mask[:, 0]
+    per_reward = jnp.where(chosen, jnp.exp(-jnp.asarray(log.behavior_log_probs)[:, 0]), 0.0)
+    predicted = jnp.zeros(()) if values is None else values[:, 0].T
+    surplus = jnp.asarray(log.rewards)[:, 0] - predicted
+    rewards = jnp.where(log.mask[:, 0], predicted, 0.0) + jnp.where(chosen, per_reward * surplus, 0.0)
+    last = jnp.zeros_like(rewards[0]) if rival is None else rival
+    fits = jax.vmap(lambda returns: fit_trend(design, returns))(
+        jnp.concatenate([rewards, per_reward, last[None]])
+    )
+    weighted = design.forecast_weights * design.inflation * fits.residuals
+    deviations = weighted_sums(multipliers, lambda rows: rows, weighted)
+    return ActionTable(fits.point, deviations, weighted @ weighted.T)
+
+
+def coefficients(policy: SoftmaxPolicy, surprise_weight: float | Array) -> Float[Array, " m"]:
+    """The table's weights: those of the actions, and −1 for the rival. The surprise is not differentiated."""
+    log_probs = policy.log_probs()
+    probs = jnp.exp(log_probs)
+    surprise = -jax.lax.stop_gradient(jnp.where(jnp.isneginf(log_probs), 0.0, log_probs))
+    return jnp.concatenate([probs, surprise_weight * surprise * probs, -jnp.ones(1, probs.dtype)])
 
 
 def tabular_objective(
@@ -309,7 +388,9 @@ def search_candidate(
             expected="a policy that gives every action some probability",
             remedy="An action of probability zero has no gradient: start from a softer policy.",
         )
-    settings = settings or SearchSettings()
+    instance("forecasting", ForecastSettings, forecasting)
+    settings = SearchSettings() if settings is None else instance("settings", SearchSettings, settings)
+    seed = seed_of(seed)
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = TimeAxis.over(training.span or training.log.span, forecasting.lookahead)
     found = eqx.filter_jit(continue_search)(

@@ -7,6 +7,7 @@ not fitted on the very episode it is used for: fit on the training half, use on 
 
 import abc
 import math
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -17,7 +18,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .arrays import full_products, map_leaves
 from .episodes import EpisodeLog, grow
-from .errors import LogError, SettingsError
+from .errors import LogError
+from .inputs import instance, none_or, number, whole
 
 CHUNK = 32  # rows that a filter treats as one product
 
@@ -62,14 +64,8 @@ class RecentMeans(ValueModel):
     that end is used; without any data it is 0.
     """
 
-    ladder: int = eqx.field(static=True, default=7)
-    shrinkage: float = eqx.field(static=True, default=0.1)
-
-    def __check_init__(self) -> None:
-        if not 1 <= self.ladder <= 7:
-            raise SettingsError(f"ladder is {self.ladder}", expected="1 to 7 half-lives")
-        if not self.shrinkage > 0:
-            raise SettingsError(f"shrinkage is {self.shrinkage}", expected="a weight above 0")
+    ladder: int = eqx.field(static=True, default=7, converter=partial(whole, "ladder", low=1, high=7))
+    shrinkage: float = eqx.field(static=True, default=0.1, converter=partial(number, "shrinkage", above=0))
 
     def predict(
         self, training: EpisodeLog, log: EpisodeLog, discount: float, *, per_action: bool
@@ -210,13 +206,13 @@ class LinearValues(ValueModel):
     states only the recent means are used.
     """
 
-    num_states: int | None = eqx.field(static=True, default=None)
-    ridge: float = eqx.field(static=True, default=1e-3)
-    recent: RecentMeans = eqx.field(default_factory=RecentMeans)
-
-    def __check_init__(self) -> None:
-        if not self.ridge > 0:
-            raise SettingsError(f"ridge is {self.ridge}", expected="a share above 0, such as 0.001")
+    num_states: int | None = eqx.field(
+        static=True, default=None, converter=partial(none_or, partial(whole, "num_states", low=1))
+    )
+    ridge: float = eqx.field(static=True, default=1e-3, converter=partial(number, "ridge", above=0))
+    recent: RecentMeans = eqx.field(
+        default_factory=RecentMeans, converter=partial(instance, "recent", RecentMeans)
+    )
 
     @full_products
     def predict(

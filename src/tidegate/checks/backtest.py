@@ -23,6 +23,7 @@ from ..comparison import Comparison, Reason, Terms, Verdict
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..forecast import ForecastSettings, draw_multipliers, held_out_returns
+from ..inputs import whole
 from ..policies import BehaviorPolicy, Policy
 from ..safety import VERDICT_SEED, compare_policies, with_training
 from ..trend import TrendFit
@@ -213,10 +214,12 @@ def backtest(
     """
     if settings.exact:
         raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
+    dates = whole("dates", dates, 1)
+    every = settings.lookahead if every is None else whole("every", every, 1)
     given = None if training is None else TrainingEpisodes(training)
     seen, held_out = with_training(settings, given, HeldOutEpisodes(log))
     log, trains = _merged(None if seen is None else seen.log, held_out.log)
-    times = backtest_dates(log, settings, dates, settings.lookahead if every is None else every)
+    times = backtest_dates(log, settings, dates, every)
     multipliers = draw_multipliers(settings, log, VERDICT_SEED)
     policies = (candidate, BehaviorPolicy() if safe is None else safe)
     rows = _at_dates(settings, policies, log, trains, jnp.asarray(times), multipliers)
@@ -236,8 +239,6 @@ def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeL
 
 def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
     """Past dates with enough episodes before them for a verdict, oldest first."""
-    if dates < 1 or every < 1:
-        raise SettingsError(f"dates is {dates}, every is {every}", expected="numbers from 1 up")
     numbers = np.asarray(log.episode_numbers)
     if numbers.size == 0:
         return np.zeros(0)

@@ -1,6 +1,6 @@
 """Theorem 1 of the paper: how far performance can move when the world moves a little each episode."""
 
-from ..errors import SettingsError
+from ..inputs import number
 
 
 def lipschitz_constant(
@@ -10,9 +10,8 @@ def lipschitz_constant(
 
     ε_P bounds ‖P_k(·|s,a) − P_{k+1}(·|s,a)‖₁ and ε_R bounds |E R_k(s,a) − E R_{k+1}(s,a)|.
     """
-    if not 0 <= discount < 1:
-        raise SettingsError(f"discount is {discount}", expected="0 ≤ γ < 1, as Theorem 1 assumes")
-    if min(transition_change, reward_change, max_reward) < 0:
-        raise SettingsError("a change or a reward bound is negative", expected="numbers from 0 up")
+    discount = number("discount", discount, 0, below=1)  # as Theorem 1 assumes
+    transition_change = number("transition_change", transition_change, 0)
+    reward_change, max_reward = number("reward_change", reward_change, 0), number("max_reward", max_reward, 0)
     remaining = 1 - discount
     return discount * max_reward * transition_change / remaining**2 + reward_change / remaining

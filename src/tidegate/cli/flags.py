@@ -94,7 +94,8 @@ class LogFlags:
     def file(self) -> "LogFile":
         """The log that these flags name."""
         from ..commands.opening import LogFile
-        from ..logs import Columns, load_columns, override_columns
+        from ..inputs import member
+        from ..logs import Columns, Format, load_columns, override_columns
 
         base = Columns() if self.columns is None else load_columns(self.columns)
         names = (
@@ -109,7 +110,8 @@ class LogFlags:
         }  # fmt: skip
         given["propensity"] = kinds.get((self.log_probs, self.densities))
         columns = override_columns(base, given)
-        return LogFile(self.log, columns, self.format, self.estimate_propensities)
+        kind = None if self.format is None else member("the format", Format, self.format)
+        return LogFile(self.log, columns, kind, self.estimate_propensities)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,7 @@ class ForecastFlags:
     order: Annotated[int | None, _forecast("order", "Preset paper: order of the trend, by default 3.")] = None
     period: Annotated[float | None, _forecast("period", "Preset paper: period of a Fourier trend.")] = None
     alpha: Annotated[float, _forecast("alpha", "Allowed probability of a wrong deployment.")] = 0.05
+    allow_large_alpha: Annotated[bool, _forecast("allow-large-alpha", "Allow an alpha above 0.2.")] = False
     draws: Annotated[int, _forecast("draws", "Draws of the bootstrap.")] = 500
     discount: Annotated[float, _forecast("discount", "Discount per step.")] = 1.0
     seed: Annotated[int, _forecast("seed", "Same seed, same answer.")] = 0
@@ -135,9 +138,9 @@ class ForecastFlags:
     def settings(self) -> "PlainSettings":
         """The settings that these flags name."""
         from ..commands.settings import PlainSettings
+        from ..inputs import seed_of
 
-        if not -(2**63) <= self.seed < 2**63:
-            raise SettingsError(f"seed is {self.seed}", expected="a 64-bit integer")
+        seed_of(self.seed)
         names = [field.name for field in dataclasses.fields(PlainSettings)]
         return PlainSettings(**{name: getattr(self, name) for name in names})
 
@@ -210,10 +213,7 @@ class VerdictFlags:
 
     def choices(self) -> dict[str, Any]:
         """The conditions that these flags name."""
-        from ..commands.conditions import parse_range
-
-        low_high = None if self.reward_range is None else parse_range(self.reward_range)
-        return {**vars(self), "reward_range": low_high}
+        return dict(vars(self))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,13 +1,15 @@
 """What the gate would have said at past dates of a log, and what came next."""
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 from ..checks.backtest import Backtest
 from ..checks.backtest import backtest as backtest_log
+from ..inputs import none_or, whole
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
-from .settings import PlainSettings
+from .settings import Settings
 from .trials import Training, TrialRecord, about, prepare
 
 
@@ -30,7 +32,7 @@ def backtest(
     *,
     candidate: str = "behavior",
     safe: str = "behavior",
-    settings: PlainSettings | None = None,
+    settings: Settings = None,
     training: Training = None,
     dates: int = 20,
     every: int | None = None,
@@ -42,6 +44,7 @@ def backtest(
     Without a candidate, only the coverage of the intervals for the logged policy is of interest. For a
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
+    dates, every = whole("dates", dates, 1), none_or(partial(whole, "every", low=1), every)
     trial = prepare(log, candidate, safe, settings, training, seed, stage)
     stage("using the gate at past dates")
     result = backtest_log(

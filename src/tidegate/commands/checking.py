@@ -5,10 +5,11 @@ from typing import Any
 
 from ..checks.fitness import LogCheck, check_log
 from ..forecast import Forecast, forecast_performance
+from ..inputs import record_of, seed_of
 from ..record import plain, sealed
 from .opening import Log, Stage, open_log, silent
 from .provenance import Provenance, provenance
-from .settings import PlainSettings
+from .settings import PlainSettings, Settings
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -34,7 +35,7 @@ def check(
     log: Log,
     *,
     policy: str | None = None,
-    settings: PlainSettings | None = None,
+    settings: Settings = None,
     seed: int = 0,
     stage: Stage = silent,
 ) -> CheckRecord:
@@ -42,16 +43,17 @@ def check(
 
     Without a policy nothing can be said about overlap: the findings are about what was observed.
     """
-    spec = policy or "behavior"
+    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
+    spec = "behavior" if policy is None else policy
     chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
-    settings = (settings or PlainSettings()).over(opened.log.span)
-    forecasting = settings.forecast()
+    chosen_settings = wanted.over(opened.log.span)
+    forecasting = chosen_settings.forecast()
     stage("checking the log")
     return CheckRecord(
         policy=spec,
-        check=check_log(opened.log, forecasting, chosen if policy else None),
+        check=check_log(opened.log, forecasting, None if policy is None else chosen),
         forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
-        settings=settings,
+        settings=chosen_settings,
         seed=seed,
         provenance=provenance(opened),
     )

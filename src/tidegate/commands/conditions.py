@@ -3,10 +3,13 @@
 import dataclasses
 import datetime
 import re
+from typing import Any
 
 from ..errors import SettingsError
-from ..gates.guardrails import Guardrail
+from ..gates.finite_sample import checked_range
+from ..gates.guardrails import Guardrail, guardrails_of
 from ..gates.multiplicity import Multiplicity
+from ..inputs import flag, instance, member, none_or, whole
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 WEEK = datetime.timedelta(days=7)
@@ -25,6 +28,19 @@ class Conditions:
     now: datetime.datetime | None = None
     dates: int = 0
 
+    def __post_init__(self) -> None:
+        checked = {
+            "guardrails": guardrails_of(self.guardrails),
+            "multiplicity": member("multiplicity", Multiplicity, self.multiplicity),
+            "reward_range": none_or(checked_range, self.reward_range),
+            "allow_unguaranteed": flag("allow_unguaranteed", self.allow_unguaranteed),
+            "valid_for": parse_validity(self.valid_for),
+            "now": none_or(lambda one: instance("now", datetime.datetime, one), self.now),
+            "dates": whole("dates", self.dates, 0),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
     @property
     def decided_at(self) -> datetime.datetime:
         """The moment of the decision, to the second."""
@@ -32,7 +48,7 @@ class Conditions:
         return moment.astimezone(datetime.UTC).replace(microsecond=0)
 
 
-def parse_validity(given: str | datetime.timedelta) -> datetime.timedelta:
+def parse_validity(given: Any) -> datetime.timedelta:
     """How long a decision is good for: `90m`, `12h`, `7d`, `2w`, or a timedelta."""
     if isinstance(given, str):
         found = re.fullmatch(r"\s*(\d{1,6})\s*([smhdw])\s*", given)
@@ -43,17 +59,6 @@ def parse_validity(given: str | datetime.timedelta) -> datetime.timedelta:
             expected="a number and a unit, as in 12h, 7d or 2w, up to ten years",
         )
     return given
-
-
-def parse_range(text: str) -> tuple[float, float]:
-    """LOW,HIGH: the smallest and the largest return of an episode."""
-    try:
-        low, high = (float(one) for one in text.split(","))
-    except ValueError as error:
-        raise SettingsError(
-            f"'{text}' is not a range.", expected="LOW,HIGH, as in --reward-range 0,1"
-        ) from error
-    return low, high
 
 
 def written(moment: datetime.datetime) -> str:

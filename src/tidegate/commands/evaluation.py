@@ -10,6 +10,7 @@ from ..checks.findings import Finding
 from ..checks.fitness import check_log, mean_ratio_finding
 from ..errors import SettingsError
 from ..forecast import Forecast, forecast_performance, forecast_returns
+from ..inputs import flag, record_of, seed_of
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
 from ..logs.sources import source_paths
@@ -17,7 +18,7 @@ from ..logs.streaming import stream_returns
 from ..record import plain, sealed
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
 from .provenance import Provenance, all_versions, plain_columns, provenance
-from .settings import PlainSettings
+from .settings import PlainSettings, Settings
 
 STREAM_BYTES = 200_000_000
 UNMODELLED = (
@@ -59,7 +60,7 @@ def evaluate(
     log: Log,
     *,
     policy: str,
-    settings: PlainSettings | None = None,
+    settings: Settings = None,
     stream: bool | None = None,
     seed: int = 0,
     stage: Stage = silent,
@@ -69,14 +70,13 @@ def evaluate(
     `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
     default, this is done for files of more than 200 MB where possible.
     """
-    settings = settings or PlainSettings()
-    if stream is None:
-        stream = should_stream(log, policy)
-    if not stream:
-        return _whole(open_log(log, seed=seed, stage=stage), policy, settings, seed, stage)
+    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
+    streams = should_stream(log, policy) if stream is None else flag("stream", stream)
+    if not streams:
+        return _whole(open_log(log, seed=seed, stage=stage), policy, wanted, seed, stage)
     if isinstance(log, OpenLog):
         raise SettingsError("an open log cannot be streamed.", expected="the file's name")
-    return _streamed(log_file(log), policy, settings, seed, stage)
+    return _streamed(log_file(log), policy, wanted, seed, stage)
 
 
 def should_stream(log: Log, policy: str) -> bool:

@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import functools
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..checks.backtest import Backtest, backtest
@@ -12,19 +13,30 @@ from ..checks.fitness import LogCheck, check_difference, check_log
 from ..checks.goodness import TESTS
 from ..comparison import Reason, Status, Verdict
 from ..forecast import ForecastSettings
-from ..gates.finite_sample import RangeBound, checked_range, range_bound
+from ..gates.finite_sample import RangeBound, range_bound
 from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
-from ..gates.ledger import Budget, Grant, entered, granted, next_test, open_ledger, save_ledger, using_ledger
+from ..gates.ledger import (
+    Budget,
+    Grant,
+    budget_of,
+    entered,
+    granted,
+    next_test,
+    open_ledger,
+    save_ledger,
+    using_ledger,
+)
 from ..gates.multiplicity import Multiplicity
+from ..inputs import record_of
 from ..record import SEAL, Decision, plain, sealed
 from ..safety import with_training
 from .assumptions import assumptions
-from .conditions import WEEK, Conditions, parse_validity, written
+from .conditions import WEEK, Conditions, written
 from .guarding import guardrail_values, with_outcomes
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
 from .questions import allowed, last_episode, question, require_p_value
-from .settings import PlainSettings
+from .settings import PlainSettings, Settings
 from .training import Overlap, TrainingRecord
 from .trials import Training, Trial, origin_caveats, prepare
 
@@ -147,14 +159,14 @@ def gate(
     *,
     candidate: str,
     safe: str = "behavior",
-    settings: PlainSettings | None = None,
+    settings: Settings = None,
     training: Training = None,
-    guardrails: Sequence[Guardrail] = (),
-    multiplicity: Multiplicity = Multiplicity.HOLM,
+    guardrails: Sequence[Guardrail | str] = (),
+    multiplicity: Multiplicity | str = Multiplicity.HOLM,
     reward_range: tuple[float, float] | None = None,
     allow_unguaranteed: bool = False,
     valid_for: str | datetime.timedelta = WEEK,
-    budget: Budget | Grant | None = None,
+    budget: Budget | Grant | str | Path | None = None,
     dates: int = 0,
     seed: int = 0,
     now: datetime.datetime | None = None,
@@ -175,18 +187,19 @@ def gate(
     With a `budget`, the test has the level that its ledger grants, and is entered in the ledger before
     this returns, so that many gates can share one α. A `Grant` from a record is for a replay.
     """
+    settings, budget = record_of("settings", PlainSettings, settings), budget_of(budget)
     if budget is not None:
         require_p_value(settings)
-    asked_for = Conditions(
-        tuple(guardrails),
-        multiplicity,
-        None if reward_range is None else checked_range(reward_range),
+    asked_for = Conditions(  # which coerces or refuses each of them
+        guardrails,  # type: ignore[arg-type]
+        multiplicity,  # type: ignore[arg-type]
+        reward_range,
         allow_unguaranteed,
-        parse_validity(valid_for),
+        valid_for,  # type: ignore[arg-type]
         now,
         dates,
     )
-    wanted = with_outcomes(log, guardrails)
+    wanted = with_outcomes(log, asked_for.guardrails)
     trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
     if budget is None:
         return decide(trial, asked_for, stage)

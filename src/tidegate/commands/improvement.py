@@ -3,7 +3,7 @@
 import dataclasses
 import datetime
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,19 +12,19 @@ import numpy as np
 from ..arrays import in_double
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
-from ..gates.finite_sample import checked_range
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
+from ..inputs import record_of, seed_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
 from ..record import describe_settings, plain, save_policy, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate
 from .choices import Preset
-from .conditions import WEEK, Conditions, parse_validity
+from .conditions import WEEK, Conditions
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
-from .settings import PlainSettings, SearchChoices
+from .settings import PlainSettings, SearchChoices, Settings
 from .starts import feature_scaling, resolve_class, start_policy
 from .training import Overlap, TrainingRecord, episodes_hash, training_path
 from .trials import Trial
@@ -59,10 +59,10 @@ def improve(
     log: Log,
     *,
     safe: str = "behavior",
-    settings: PlainSettings | None = None,
-    search: SearchChoices | None = None,
-    guardrails: Sequence[Guardrail] = (),
-    multiplicity: Multiplicity = Multiplicity.HOLM,
+    settings: Settings = None,
+    search: SearchChoices | Mapping[str, Any] | None = None,
+    guardrails: Sequence[Guardrail | str] = (),
+    multiplicity: Multiplicity | str = Multiplicity.HOLM,
     reward_range: tuple[float, float] | None = None,
     allow_unguaranteed: bool = False,
     valid_for: str | datetime.timedelta = WEEK,
@@ -76,14 +76,25 @@ def improve(
     The seed drives the search; the split and the test follow from the log. The search looks at the reward
     alone; guardrails and all other conditions are those of `gate`.
     """
-    search = search or SearchChoices()
-    opened = open_log(with_outcomes(log, guardrails), seed=seed, stage=stage)
+    wanted = record_of("settings", PlainSettings, settings)
+    choices = record_of("search", SearchChoices, search)
+    asked_for = Conditions(  # which coerces or refuses each of them
+        guardrails,  # type: ignore[arg-type]
+        multiplicity,  # type: ignore[arg-type]
+        reward_range,
+        allow_unguaranteed,
+        valid_for,  # type: ignore[arg-type]
+        now,
+        dates,
+    )
+    seed = seed_of(seed)
+    opened = open_log(with_outcomes(log, asked_for.guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    chosen = (settings or PlainSettings()).over(opened.log.span)
-    training, held_out = split_log(opened.log, train_fraction=search.train_fraction)
+    chosen = wanted.over(opened.log.span)
+    training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
     stage("searching for a candidate")
-    candidate, details = _search(training, safe_policy, chosen, search, seed)
-    record = _training_record(opened, training.log, search, candidate)
+    candidate, details = _search(training, safe_policy, chosen, choices, seed)
+    record = _training_record(opened, training.log, choices, candidate)
     trial = Trial(
         opened=opened,
         names=(FOUND, safe),
@@ -95,17 +106,8 @@ def improve(
         settings=chosen,
         seed=seed,
     )
-    asked_for = Conditions(
-        tuple(guardrails),
-        multiplicity,
-        None if reward_range is None else checked_range(reward_range),
-        allow_unguaranteed,
-        parse_validity(valid_for),
-        now,
-        dates,
-    )
     tested = decide(trial, asked_for, stage)
-    resolved = dataclasses.replace(search, policy_class=resolve_class(search, opened.log))
+    resolved = dataclasses.replace(choices, policy_class=resolve_class(choices, opened.log))
     return Improvement(candidate, tested, record, resolved, details)
 
 

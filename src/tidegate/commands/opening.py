@@ -9,7 +9,9 @@ import numpy as np
 from ..arrays import in_double
 from ..episodes import EpisodeLog
 from ..errors import LogError
+from ..inputs import flag, member, seed_of
 from ..logs import Columns, Format, LoadedLog, estimate_propensities, read_log, resolve_policy
+from ..logs.columns import columns_of
 from ..logs.sources import Source
 from ..policies import Policy
 
@@ -26,8 +28,15 @@ class LogFile:
 
     source: Source
     columns: Columns = dataclasses.field(default_factory=Columns)
-    format: Format | str | None = None
+    format: Format | None = None
     estimate_propensities: bool = False
+
+    def __post_init__(self) -> None:
+        format = None if self.format is None else member("the format", Format, self.format)
+        estimate = flag("estimate_propensities", self.estimate_propensities)
+        object.__setattr__(self, "columns", columns_of(self.columns))
+        object.__setattr__(self, "format", format)
+        object.__setattr__(self, "estimate_propensities", estimate)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -54,6 +63,7 @@ Log = OpenLog | LogFile | Any
 
 def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
     """Read a log: a `LogFile`, or whatever `read_log` takes. An open log is returned as it is."""
+    seed = seed_of(seed)
     if isinstance(log, OpenLog):
         return log
     file = log_file(log)
@@ -66,8 +76,7 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
     if file.estimate_propensities:
         stage("estimating propensities")
         loaded = estimate_propensities(loaded, seed=seed)
-    chosen = file.format.name.lower() if isinstance(file.format, Format) else file.format
-    return OpenLog(loaded, data_hash, chosen)
+    return OpenLog(loaded, data_hash, None if file.format is None else file.format.name.lower())
 
 
 def log_file(log: Log) -> LogFile:

@@ -7,7 +7,7 @@ from ..checks.plan import Plan
 from ..checks.plan import plan as plan_log
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
-from .settings import PlainSettings
+from .settings import Settings
 from .trials import Training, TrialRecord, about, prepare
 
 
@@ -40,7 +40,7 @@ def plan(
     *,
     candidate: str,
     safe: str = "behavior",
-    settings: PlainSettings | None = None,
+    settings: Settings = None,
     training: Training = None,
     seed: int = 0,
     stage: Stage = silent,

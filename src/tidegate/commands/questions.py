@@ -11,9 +11,9 @@ from .settings import PlainSettings
 from .trials import Trial
 
 
-def require_p_value(settings: PlainSettings | None) -> None:
+def require_p_value(settings: PlainSettings) -> None:
     """A budget grants a level to compare a p-value with, and the paper's test has no p-value."""
-    if settings is not None and not settings.test.has_p_value:
+    if not settings.test.has_p_value:
         raise SettingsError(
             f"the preset '{settings.preset}' cannot draw on an error budget: its test has no p-value "
             "to compare with a level.",

@@ -1,25 +1,30 @@
 """The choices behind a forecast in plain values, as flags and records hold them."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import ClassVar
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, ClassVar
 
-from ..basis import Basis, ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis
+from ..basis import MAX_ORDER, Basis, ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis
 from ..comparison import ComparisonTest, TwoBounds
 from ..errors import SettingsError
 from ..forecast import ForecastSettings
+from ..inputs import flag, member, none_or, number, whole
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 
 MAX_LOOKAHEAD = 1_000_000
 DEFAULT_ORDER = 3
+LARGE_ALPHA = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
 class PlainSettings:
     """How to forecast. Without a lookahead, it is a tenth of the time that the log spans.
 
-    Basis, order and period belong to the paper's preset (by default three cosines).
+    Basis, order and period belong to the paper's preset (by default three cosines). An `alpha` above 0.2
+    is refused unless `allow_large_alpha` says that it is meant.
     """
 
     derived: ClassVar = ("trend", "rule", "doubly_robust")
@@ -32,19 +37,37 @@ class PlainSettings:
     alpha: float = 0.05
     draws: int = 500
     discount: float = 1.0
+    allow_large_alpha: bool = False
 
     def __post_init__(self) -> None:
-        if self.lookahead is not None and self.lookahead > MAX_LOOKAHEAD:
-            raise SettingsError(
-                f"lookahead is {self.lookahead}",
-                expected=f"at most {MAX_LOOKAHEAD:,}",
-                remedy="Measure time in a larger unit.",
-            )
+        checked = {
+            "preset": member("preset", Preset, self.preset),
+            "lookahead": none_or(partial(whole, "lookahead", low=1, high=MAX_LOOKAHEAD), self.lookahead),
+            "basis": none_or(partial(member, "basis", BasisKind), self.basis),
+            "order": none_or(partial(whole, "order", low=0, high=MAX_ORDER), self.order),
+            "period": none_or(partial(number, "period", above=0), self.period),
+            "alpha": number("alpha", self.alpha, above=0, below=1),
+            "draws": whole("draws", self.draws, 1),
+            "discount": number("discount", self.discount, 0, 1),
+            "allow_large_alpha": flag("allow_large_alpha", self.allow_large_alpha),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        self._require_small_alpha()
         chosen = [name for name in ("basis", "order", "period") if getattr(self, name) is not None]
         if chosen and self.preset is not Preset.PAPER:
             raise SettingsError(
                 f"the preset '{self.preset}' has no {' and no '.join(chosen)} to choose.",
                 remedy="Leave it out, or choose the preset 'paper' (--preset paper).",
+            )
+
+    def _require_small_alpha(self) -> None:
+        if self.alpha > LARGE_ALPHA and not self.allow_large_alpha:
+            raise SettingsError(
+                f"alpha is {self.alpha:g}: of a hundred worthless candidates, up to "
+                f"{math.ceil(100 * self.alpha)} would be deployed.",
+                expected=f"at most {LARGE_ALPHA:g}",
+                remedy="If that is meant, say so with allow_large_alpha=True (--allow-large-alpha).",
             )
 
     def over(self, span: tuple[float, float]) -> "PlainSettings":
@@ -88,15 +111,14 @@ class PlainSettings:
         """The settings as the library takes them."""
         if self.lookahead is None:
             raise SettingsError("the lookahead is not known yet.", expected="a number of episodes")
-        if not 0 < self.alpha < 1:
-            raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
-        if self.draws < 1:
-            raise SettingsError(f"draws is {self.draws}", expected="a whole number from 1 up")
         shared = ForecastSettings(self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount)
         if self.preset is Preset.MULTISCALE:
             return multiscale_forecast(shared)
-        basis = _BASES[BasisKind(self.basis or BasisKind.COSINE)](self)
+        basis = _BASES[self.basis or BasisKind.COSINE](self)
         return dataclasses.replace(shared, test=TwoBounds(basis))
+
+
+Settings = PlainSettings | Mapping[str, Any] | None
 
 
 def _fourier(settings: PlainSettings) -> Basis:
@@ -136,9 +158,13 @@ class SearchChoices:
     train_fraction: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise SettingsError(f"hidden is {self.hidden}", expected="a width from 1 up")
-        if not self.learning_rate > 0:
-            raise SettingsError(f"learning_rate is {self.learning_rate}", expected="a positive number")
-        if not self.entropy >= 0:
-            raise SettingsError(f"entropy is {self.entropy}", expected="a weight from 0 up")
+        checked = {
+            "policy_class": member("policy_class", PolicyClass, self.policy_class),
+            "hidden": whole("hidden", self.hidden, 1),
+            "steps": whole("steps", self.steps, 0),
+            "learning_rate": number("learning_rate", self.learning_rate, above=0),
+            "entropy": number("entropy", self.entropy, 0),
+            "train_fraction": number("train_fraction", self.train_fraction, 0, 1),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)

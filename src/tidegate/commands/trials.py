@@ -4,11 +4,12 @@ import dataclasses
 from pathlib import Path
 
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
+from ..inputs import path, record_of, seed_of
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
 from .provenance import Provenance, provenance
-from .settings import PlainSettings
+from .settings import PlainSettings, Settings
 from .training import (
     Overlap,
     TrainingRecord,
@@ -43,12 +44,13 @@ def prepare(
     log: Log,
     candidate: str,
     safe: str,
-    settings: PlainSettings | None,
+    settings: Settings,
     training: Training,
     seed: int,
     stage: Stage,
 ) -> Trial:
     """Open the log, resolve both policies, and leave out the episodes that a search has seen."""
+    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
     opened = open_log(log, seed=seed, stage=stage)
     known = _known_training(candidate, training)
     candidate_policy, opened = opened.policy(candidate)
@@ -64,7 +66,7 @@ def prepare(
         seen=part.training,
         overlap=part.overlap,
         training=known,
-        settings=(settings or PlainSettings()).over(opened.log.span),
+        settings=wanted.over(opened.log.span),
         seed=seed,
     )
 
@@ -110,4 +112,4 @@ def _known_training(candidate: str, given: Training) -> TrainingRecord | None:
     """What the candidate's search has seen: as given, else as the record beside the candidate says."""
     if given is None:
         return training_of(candidate)
-    return given if isinstance(given, TrainingRecord) else read_training(given)
+    return given if isinstance(given, TrainingRecord) else read_training(path("training", given))

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
-from ..errors import SettingsError
+from ..inputs import one_of
 from ..record import write_whole
 from ..simulators.drifting import DriftingBandit
 from ..simulators.recommender import PERIODS
@@ -52,8 +52,7 @@ def run_beyond(
 
     Each part has a folder of its own in `out`; out/table.md holds all parts that are done.
     """
-    if part not in (*PARTS, "all"):
-        raise SettingsError(f"part is '{part}'", expected=f"{', '.join(PARTS)} or all")
+    part = one_of("part", part, (*PARTS, "all"))
     chosen = PARTS if part == "all" else (part,)
     for one in chosen:
         named = replace(effort, progress=_named(effort.progress, one))

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..arrays import in_double
 from ..bootstrap import ConfidenceInterval
-from ..errors import SettingsError
+from ..inputs import seed_of, whole
 from .reproduce import Effort, run_jobs
 from .store import Store
 from .sweep import Columns
@@ -53,8 +53,8 @@ class CoverageJob:
     seed: int
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise SettingsError(f"runs is {self.count}", expected="an integer from 1 up")
+        object.__setattr__(self, "count", whole("runs", self.count, 1))
+        object.__setattr__(self, "seed", seed_of(self.seed))
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ from ..comparison import Verdict
 from ..drivers import LiveLoop, World
 from ..episodes import EpisodeLog
 from ..errors import SettingsError
+from ..inputs import member, seed_of, whole
 from ..loop import SpinSettings
 from ..policies import DiscretePolicy, ParametricPolicy, SoftmaxPolicy
 from ..presets import multiscale_settings, paper_settings, stationary_settings
@@ -137,6 +138,9 @@ def run_demo(
 
     The truth about a patient's treatments is their mean over `truth_days` simulated days.
     """
+    domain, speed, seed = member("domain", Domain, domain), whole("speed", speed, 0, 3), seed_of(seed)
+    lookahead, truth_days = whole("lookahead", lookahead, 1), whole("truth_days", truth_days, 2)
+    num_episodes = whole("num_episodes", num_episodes, 1)
     if num_episodes < 2 * lookahead:
         raise SettingsError(
             f"{num_episodes} episodes make fewer than two windows of {lookahead}",

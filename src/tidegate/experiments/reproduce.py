@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from ..errors import SettingsError
+from ..inputs import one_of, seed_of, whole
 from .batches import Batch, cut
 from .engines import J, batch_size, run_local, run_ray
 from .store import Store, write_parquet
@@ -30,6 +31,11 @@ class Effort:
     engine: str = "local"
     address: str | None = None
     progress: Progress = silent
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runs", whole("runs", self.runs, 1))
+        object.__setattr__(self, "seed", seed_of(self.seed))
+        one_of("engine", self.engine, ("local", "ray"))
 
 
 def run_study(sweeps: Sequence[Sweep], out: Path, effort: Effort, *, size: int | None = None) -> Columns:
@@ -71,7 +77,8 @@ def run_jobs(
 
 def split_runs(runs: int) -> tuple[int, int]:
     """Runs per cell -> (settings, trials)."""
-    if runs < 1 or (runs > MOST_SETTINGS and runs % MOST_SETTINGS):
+    runs = whole("runs", runs, 1)
+    if runs > MOST_SETTINGS and runs % MOST_SETTINGS:
         raise SettingsError(f"runs is {runs}", expected=f"up to {MOST_SETTINGS}, or a multiple of it")
     return min(runs, MOST_SETTINGS), max(1, runs // MOST_SETTINGS)
 
@@ -98,7 +105,5 @@ def _run_missing(jobs: Sequence[J], store: Store, effort: Effort) -> None:
     effort.progress("runs", finished, total)
     if effort.engine == "local":
         run_local(missing, done)
-    elif effort.engine == "ray":
-        run_ray(missing, done, address=effort.address)
     else:
-        raise SettingsError(f"engine is '{effort.engine}'", expected="local or ray")
+        run_ray(missing, done, address=effort.address)

@@ -27,6 +27,7 @@ from ..bootstrap import (
     tail,
 )
 from ..errors import SettingsError
+from ..inputs import whole
 from ..trend import TrendFit, fit_trend, trend_design
 from .coverage import CoverageRow, Simulated, binomial_error, by_cell, judge
 from .rivals import block_draws, episode_draws, pairs_interval, plain_t_interval, residual_interval
@@ -79,8 +80,7 @@ class TrendCell:
 
     def __post_init__(self) -> None:
         check_draws(self.draws, tail(self.alpha, Side.BOTH))
-        if self.lookahead < 1:
-            raise SettingsError(f"lookahead is {self.lookahead}", expected="an integer from 1 up")
+        whole("lookahead", self.lookahead, 1)
         if self.order < 0 or self.episodes < 4 * (self.order + 1):
             raise SettingsError(
                 f"order {self.order} is fitted to {self.episodes} episodes",

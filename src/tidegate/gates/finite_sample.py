@@ -13,12 +13,14 @@ average over the episodes, while the world drifts. The shares c are a fixed mixt
 
 import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 
 from ..arrays import Flags, Floats, in_double
 from ..episodes import EpisodeLog
 from ..errors import LogError, SettingsError
+from ..inputs import shown
 from ..policies import Policy
 from ..returns import episode_ratios, observed_returns
 
@@ -96,12 +98,16 @@ def log_capital(values: Floats, mean: float) -> float:
     return float(peak + np.log(np.mean(np.exp(totals - peak)))) if math.isfinite(peak) else math.inf
 
 
-def checked_range(given: tuple[float, float]) -> tuple[float, float]:
-    """The smallest and the largest return that an episode can have."""
-    low, high = (float(one) for one in given)
+def checked_range(given: Any) -> tuple[float, float]:
+    """The smallest and the largest return that an episode can have: two numbers, or a text LOW,HIGH."""
+    try:
+        low, high = (float(one) for one in (given.split(",") if isinstance(given, str) else given))
+    except (TypeError, ValueError):
+        low, high = math.nan, math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise SettingsError(
-            f"the reward range is {low:g} to {high:g}", expected="two finite numbers, the smaller one first"
+            f"the reward range is {shown(given)}",
+            expected="two finite numbers, the smaller one first, as in 0,1",
         )
     return low, high
 

@@ -1,8 +1,8 @@
 """Guardrails: better on the reward, and no other outcome forecast to worsen by more than its margin."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from ..comparison import MIN_EPISODES, Reason, Status, Verdict
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..forecast import ForecastSettings
+from ..inputs import flag, instance, member, number, record_of, seed_of, shown, text
 from ..policies import Policy
 from ..record import Decision
 from ..returns import observed_returns
@@ -34,14 +35,12 @@ class Guardrail:
     lower_is_better: bool = True
 
     def __post_init__(self) -> None:
-        if not self.name:
+        if self.name == "":
             raise SettingsError("a guardrail has no outcome.", expected="an outcome of the log")
-        if not (math.isfinite(self.margin) and self.margin >= 0):
-            raise SettingsError(
-                f"the margin of '{self.name}' is {self.margin}",
-                expected="a finite number from 0 up, in the outcome's units per episode",
-                remedy="Say how much worse the outcome may become; its direction is given separately.",
-            )
+        name = text("the outcome of a guardrail", self.name, "the name of an outcome of the log")
+        object.__setattr__(self, "name", name)
+        object.__setattr__(self, "margin", _margin(name, self.margin))
+        object.__setattr__(self, "lower_is_better", _lower_is_better(name, self.lower_is_better))
 
     def __str__(self) -> str:
         verb = "rise" if self.lower_is_better else "fall"
@@ -53,12 +52,48 @@ class Guardrail:
         return -1.0 if self.lower_is_better else 1.0
 
 
+def _margin(name: str, given: Any) -> float:
+    try:
+        return number(f"the margin of '{name}'", given, 0)
+    except SettingsError as error:
+        raise SettingsError(
+            error.what,
+            expected=f"{error.expected}, in the outcome's units per episode",
+            remedy="Say how much worse the outcome may become; its direction is given separately.",
+        ) from None
+
+
+def _lower_is_better(name: str, given: Any) -> bool:
+    """True or False, or the word for what is better."""
+    if isinstance(given, str) and given.lower() in DIRECTIONS:
+        return DIRECTIONS[given.lower()]
+    if isinstance(given, str):
+        raise SettingsError(
+            f"lower_is_better is {shown(given)} for '{name}'.",
+            expected="True or 'lower', False or 'higher'",
+            remedy=f"Or write it as one text: parse_guardrail('{name}:0.3:higher').",
+        )
+    return flag("lower_is_better", given)
+
+
+def guardrails_of(given: Any) -> tuple[Guardrail, ...]:
+    """Guardrails as people name them: a list of `Guardrail`, of texts such as complaints:0.02, or one."""
+    if given is None:
+        return ()
+    listed = given if isinstance(given, list | tuple) else (given,)
+    return tuple(
+        parse_guardrail(one) if isinstance(one, str) else record_of("a guardrail", Guardrail, one)
+        for one in listed
+    )
+
+
 def parse_guardrail(text: str) -> Guardrail:
     """NAME:MARGIN, or NAME:MARGIN:higher for an outcome of which more is better.
 
     `complaints:0.02` must not rise by more than 0.02, `retention:0.01:higher` not fall by more than
     0.01. A name may itself contain colons.
     """
+    instance("a guardrail", str, text, "NAME:MARGIN, or NAME:MARGIN:higher if more of it is better")
     rest, _, last = text.rpartition(":")
     direction = last if last in DIRECTIONS else "lower"
     name, _, margin = (rest if last in DIRECTIONS else text).rpartition(":")
@@ -194,10 +229,10 @@ def guarded_test(
     safe: Policy,
     held_out: HeldOutEpisodes,
     settings: ForecastSettings,
-    guardrails: Sequence[Guardrail],
+    guardrails: Sequence[Guardrail | str],
     *,
     training: TrainingEpisodes | None = None,
-    multiplicity: Multiplicity = Multiplicity.HOLM,
+    multiplicity: Multiplicity | str = Multiplicity.HOLM,
     level: float | None = None,
     seed: int = 0,
 ) -> GuardedDecision:
@@ -218,8 +253,10 @@ def guarded_test(
     `level` is what all tests may use together, where that is not the settings' α: an error budget's
     share for this gate. At 0, nothing is left and the gate stays shut.
     """
+    guardrails = guardrails_of(guardrails)
+    multiplicity = member("multiplicity", Multiplicity, multiplicity)
     _require_different(guardrails)
-    require_level(level)
+    level, seed = require_level(level), seed_of(seed)
     alpha = settings.alpha if level is None else level
     training, held_out = with_training(settings, training, held_out)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]

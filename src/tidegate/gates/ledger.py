@@ -23,6 +23,8 @@ from typing import Any, Self
 from ..arrays import in_double
 from ..comparison import Verdict
 from ..errors import SettingsError
+from ..inputs import member, record_of, whole
+from ..inputs import path as file_path
 from ..loop import Spending
 from ..record import SEAL, plain, read_record, record_hash, restored, sealed, write_record
 from .budget_rules import BudgetRule
@@ -35,7 +37,6 @@ from .spending import (
     PocockSpending,
     SidakLevel,
     fresh,
-    require_count,
 )
 
 FORMAT = 2  # of the ledger, which outlives the format of single records
@@ -63,7 +64,8 @@ class BudgetPlan:
     tests: int = 52
 
     def __post_init__(self) -> None:
-        require_count("tests", self.tests)
+        object.__setattr__(self, "rule", member("rule", BudgetRule, self.rule))
+        object.__setattr__(self, "tests", whole("tests", self.tests, 1))
 
     def spending(self, alpha: float) -> Spending:
         """The rule as the library takes it."""
@@ -84,6 +86,10 @@ class Budget:
 
     path: str | Path
     plan: BudgetPlan = dataclasses.field(default_factory=BudgetPlan)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", file_path("the budget's file", self.path))
+        object.__setattr__(self, "plan", record_of("plan", BudgetPlan, self.plan))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,11 +208,21 @@ def using_ledger(
     return locked(_real(path), waiting)
 
 
+def budget_of(given: Any) -> Budget | Grant | None:
+    """A budget as people name it: `Budget`, a dictionary of its parts, or the path of its ledger."""
+    if given is None or isinstance(given, Grant):
+        return given
+    if isinstance(given, Budget | Mapping):
+        return record_of("budget", Budget, given)
+    return Budget(given)
+
+
 def open_ledger(path: str | Path, alpha: float, plan: BudgetPlan) -> Ledger:
     """The ledger at this path, which must have this budget; a missing one is started."""
+    plan = record_of("plan", BudgetPlan, plan)
+    alpha = plan.spending(alpha).alpha  # raises its errors before a file is made
     with using_ledger(path):
         if not Path(path).exists():
-            plan.spending(alpha)  # raises its errors before a file is made
             save_ledger(Ledger(alpha, plan), path)
         ledger = read_ledger(path)
     if (ledger.alpha, ledger.plan) != (alpha, plan):

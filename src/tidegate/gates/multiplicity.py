@@ -4,8 +4,6 @@ import enum
 import math
 from collections.abc import Sequence
 
-from ..errors import SettingsError
-
 PValues = Sequence[float | None]
 
 
@@ -83,6 +81,6 @@ def _or_infinity(p_value: float | None) -> float:
 
 
 def _checked(alpha: float) -> float:
-    if not 0 < alpha < 1:
-        raise SettingsError(f"alpha is {alpha}", expected="a probability strictly between 0 and 1")
-    return alpha
+    from ..inputs import number  # which knows NumPy's numbers
+
+    return number("alpha", alpha, above=0, below=1)

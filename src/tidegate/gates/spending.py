@@ -10,6 +10,7 @@ many episodes that takes.
 
 import abc
 import math
+from functools import partial
 from statistics import NormalDist
 from typing import Any, TypeVar
 
@@ -20,7 +21,7 @@ from jaxtyping import Array, Float
 
 from ..arrays import replace_at
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
-from ..errors import SettingsError
+from ..inputs import whole
 from ..loop import Spending
 
 Part = TypeVar("Part", TrainingEpisodes, HeldOutEpisodes)
@@ -42,10 +43,7 @@ class HarmonicSpending(Spending):
     they spend three fifths of α on the first test, when there are the fewest episodes.
     """
 
-    half: int = eqx.field(static=True, default=100)
-
-    def __check_init__(self) -> None:
-        require_count("half", self.half)
+    half: int = eqx.field(static=True, default=100, converter=partial(whole, "half", low=1))
 
     def level(self, test: Any) -> Float[Array, "..."]:
         later = jnp.maximum(jnp.asarray(test, float), 1.0) + self.half
@@ -55,10 +53,7 @@ class HarmonicSpending(Spending):
 class PlannedSpending(Spending):
     """A rule for a planned number of tests; there is nothing left after them."""
 
-    tests: int = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        require_count("tests", self.tests)
+    tests: int = eqx.field(static=True, converter=partial(whole, "tests", low=1))
 
 
 class EvenSpending(PlannedSpending):
@@ -146,9 +141,3 @@ def _where_counted(test: Any, level: Any, last: float = math.inf) -> Float[Array
     """The level for tests from 1 to the last, and 0 for every other number."""
     number = jnp.asarray(test, float)
     return jnp.where((number >= 1) & (number <= last), jnp.asarray(level, float), 0.0)
-
-
-def require_count(name: str, count: int) -> None:
-    """A number of tests is a whole number, and at least one."""
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-        raise SettingsError(f"{name} is {count!r}", expected="a whole number of tests from 1 up")

@@ -1,17 +1,17 @@
 """Which column of a user's table plays which part, as a record or a small TOML file."""
 
 import dataclasses
-import difflib
 import enum
+import functools
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ..door import Propensity
 from ..errors import SettingsError
-
-E = TypeVar("E", bound=enum.Enum)
+from ..inputs import member, names, none_or, record_of, require_fields, text, whole
+from ..inputs import path as file_path
 
 
 class TimeUnit(enum.Enum):
@@ -32,7 +32,8 @@ class Columns:
     """The parts that a table's columns play; one row per step.
 
     `episode=None` makes every row an episode of its own, `step=None` says that there is no step
-    column, `behavior_prob=None` that the probabilities of the logged actions are unknown. `features`
+    column, `behavior_prob=None` that the probabilities of the logged actions are unknown; an empty text
+    means the same. Enumerations may be named, and lists written as one text with commas. `features`
     are real-valued columns of the state, `state` is one column of integer states. `action` may be a
     tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
     of a policy's outputs; without it, text labels are sorted, and integers stand for themselves.
@@ -55,6 +56,8 @@ class Columns:
     num_actions: int | None = None
 
     def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _checked_part(field.name, getattr(self, field.name)))
         parts = (self.episode, self.step, self.behavior_prob, self.reward, *self.action_columns)
         named = [part for part in parts if part is not None]
         if len(set(named)) < len(named):
@@ -62,8 +65,6 @@ class Columns:
                 f"one column plays two parts: {named}.",
                 expected="different columns for episode, step, action, behavior_prob and reward",
             )
-        if len(set(self.outcomes)) < len(self.outcomes):
-            raise SettingsError(f"outcomes lists a name twice: {list(self.outcomes)}.")
         if self.features and self.state:
             raise SettingsError(
                 "both features and a state column are named.",
@@ -100,7 +101,7 @@ def load_columns(path: str | Path) -> Columns:
     `time_unit = "hour"` or `propensity = "log_probability"`.
     """
     try:
-        content = tomllib.loads(Path(path).read_bytes().decode())
+        content = tomllib.loads(file_path("the file of columns", path).read_bytes().decode())
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -113,56 +114,22 @@ def load_columns(path: str | Path) -> Columns:
 
 def override_columns(columns: Columns, given: Mapping[str, Any]) -> Columns:
     """The mapping with some parts replaced by plain values, as from flags; None means not given."""
-    names = [field.name for field in dataclasses.fields(Columns)]
-    for name in given:
-        if name not in names:
-            raise SettingsError(
-                f"there is no part '{name}' that a column could play.{did_you_mean(name, names)}",
-                expected=f"some of {', '.join(names)}",
-            )
-    values = {name: _column_value(name, value) for name, value in given.items() if value is not None}
-    return dataclasses.replace(columns, **values)
+    require_fields("the mapping of columns", Columns, given)
+    return dataclasses.replace(columns, **{name: one for name, one in given.items() if one is not None})
 
 
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Suggest what may have been meant, or nothing."""
-    by_lower = {one.lower(): one for one in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=2, cutoff=0.6)
-    return f" Did you mean {' or '.join(repr(by_lower[one]) for one in close)}?" if close else ""
+def columns_of(given: Any) -> Columns:
+    """A mapping as people pass it: `Columns`, a dictionary of some of its parts, or None for all defaults."""
+    return record_of("the mapping of columns", Columns, given)
 
 
-def _column_value(name: str, value: Any) -> Any:
+def _checked_part(name: str, value: Any) -> Any:
     if name in _ENUMS:
         return member(name, _ENUMS[name], value)
     if name == "num_actions":
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise SettingsError(f"num_actions is {value!r}.", expected="a whole number from 1 up")
-        return value
+        return none_or(functools.partial(whole, name, low=1), value)
     if name in _LISTS or (name == "action" and isinstance(value, list | tuple)):
-        return _list(name, value)
-    if not isinstance(value, str) or (value == "" and name not in _OPTIONAL):
-        shown = "empty" if value == "" else repr(value)
-        raise SettingsError(f"{name} is {shown}.", expected="the name of a column")
-    return value or None
-
-
-def member(name: str, kind: type[E], value: Any) -> E:
-    """A member of an enumeration, or its name in either case."""
-    if isinstance(value, kind):
-        return value
-    members = {member.name.lower(): member for member in kind}
-    key = str(value).lower().replace("-", "_")
-    if key not in members:
-        raise SettingsError(f"{name} is {value!r}.", expected=f"one of {', '.join(members)}")
-    return members[key]
-
-
-def _list(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str):
-        value = [one.strip() for one in value.split(",") if one.strip()]
-    wanted = str | int if name == "actions" else str
-    if not isinstance(value, list | tuple) or not all(isinstance(one, wanted) for one in value):
-        raise SettingsError(f"{name} is {value!r}.", expected="a list of names")
-    if len(set(value)) < len(value):
-        raise SettingsError(f"{name} lists a name twice: {list(value)}.")
-    return tuple(value)
+        return names(name, value, whole_numbers=name == "actions")
+    if name in _OPTIONAL and value in (None, ""):
+        return None
+    return text(name, value, "the name of a column")

@@ -19,7 +19,6 @@ import polars as pl
 
 from ..arrays import Integers
 from ..errors import LogError
-from .columns import member
 
 GZIP = b"\x1f\x8b"
 PARSER_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -47,12 +46,12 @@ def format_of(path: Path) -> Format | None:
     return _SUFFIXES.get(suffixes[-1]) if suffixes else None
 
 
-def parse(content: bytes, name: str, format: Format | str | None) -> tuple[pl.DataFrame, Integers]:
+def parse(content: bytes, name: str, format: Format | None) -> tuple[pl.DataFrame, Integers]:
     """A frame, and the number of each of its rows in the file."""
     content = _unzipped(content, name)
     if not content or content.isspace():
         raise LogError(f"{name} is empty.", expected="a table with one row per step")
-    kind = _guess(content) if format is None else member("the format", Format, format)
+    kind = format or _guess(content)
     with reading(name, kind):
         if kind is Format.PARQUET:
             frame = pl.read_parquet(io.BytesIO(content))

@@ -14,6 +14,7 @@ from scipy.special import log_softmax
 
 from ..arrays import Flags, Floats, Integers
 from ..errors import LogError, SettingsError
+from ..inputs import number, seed_of
 from .reading import LoadedLog, Propensities
 
 BINS = 10
@@ -72,8 +73,8 @@ def estimate_propensities(
     units of one observation), or the actions' frequencies if no features are mapped. The fit behind
     the calibration sees a random part of the episodes only; the propensities used see all of them.
     """
-    if not 0 < held_out_fraction < 1:
-        raise SettingsError(f"held_out_fraction is {held_out_fraction}", expected="a share between 0 and 1")
+    held_out_fraction = number("held_out_fraction", held_out_fraction, above=0, below=1)
+    penalty, seed = number("penalty", penalty, 0), seed_of(seed)
     features, actions, num_actions = _training_data(loaded)
     held_out = _held_out_rows(loaded, held_out_fraction, seed)
     shown = _fit(features[~held_out], actions[~held_out], num_actions, penalty)

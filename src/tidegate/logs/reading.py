@@ -2,7 +2,8 @@
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -11,7 +12,8 @@ from ..arrays import Values
 from ..door import check_rows, to_grid
 from ..episodes import EpisodeLog
 from ..errors import LogError
-from .columns import Columns
+from ..inputs import member
+from .columns import Columns, columns_of
 from .formats import Format
 from .parts import action_labels, read_steps, require_parts
 from .sources import Source, read_table
@@ -69,7 +71,7 @@ class LoadedLog:
 
 
 def read_log(
-    source: Source, columns: Columns | None = None, *, format: Format | str | None = None
+    source: Source, columns: Columns | Mapping[str, Any] | None = None, *, format: Format | str | None = None
 ) -> LoadedLog:
     """Read and check a log: a path, a glob, a list of paths, `-`, a frame, or a Minari dataset.
 
@@ -77,7 +79,8 @@ def read_log(
     the format (`.parquet`, `.csv`, `.tsv`, `.jsonl`, each also with `.gz`), else its first bytes do;
     `format` overrides both. Raises `LogError` or `SettingsError`, and nothing else.
     """
-    columns = columns or Columns()
+    columns = columns_of(columns)
+    format = None if format is None else member("the format", Format, format)
     table = read_table(source, format)
     if table.frame.height == 0:
         raise LogError(

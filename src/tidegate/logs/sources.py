@@ -17,7 +17,7 @@ from .table import Places, Table
 Source: TypeAlias = str | Path | Sequence[str | Path] | Any
 
 
-def read_table(source: Source, format: Format | str | None = None) -> Table:
+def read_table(source: Source, format: Format | None = None) -> Table:
     """Read the whole source; the file's name or its first bytes tell the format."""
     for reader, name in ((minari_frame, "the Minari dataset"), (frame_in_memory, "the frame")):
         frame = reader(source)

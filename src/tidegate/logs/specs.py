@@ -17,12 +17,14 @@ from ..arrays import Floats
 from ..door import Propensity, check_log_probs, refuse
 from ..episodes import EpisodeLog
 from ..errors import PolicyError, SettingsError
+from ..inputs import did_you_mean, text
 from ..policies import Policy, RecordedPolicy, load_policy
-from .columns import did_you_mean
 from .functions import function_log_probs
 from .parts import missing_propensities
 from .reading import LoadedLog, Propensities
 from .table import Table
+
+SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
 
 
 class SpecKind(enum.Enum):
@@ -46,15 +48,15 @@ class PolicySpec:
         return f"{self.kind.value}:{self.name}" if self.name else self.kind.value
 
 
-def parse_spec(text: str) -> PolicySpec:
+def parse_spec(spec: str) -> PolicySpec:
     """Take a policy's spec apart; columns and files are looked up later."""
-    kind, _, name = text.partition(":")
+    kind, _, name = text("the policy", spec, SPECS).partition(":")
     kinds = {member.value: member for member in SpecKind}
     if kind in kinds and bool(name) == (kind != SpecKind.BEHAVIOR.value):
         return PolicySpec(kinds[kind], name)
     raise SettingsError(
-        f"'{text}' does not name a policy.{did_you_mean(kind, kinds)}",
-        expected="behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION",
+        f"'{spec}' does not name a policy.{did_you_mean(kind, kinds)}",
+        expected=SPECS,
     )
 
 

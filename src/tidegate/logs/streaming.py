@@ -6,15 +6,17 @@ is summed on its own. So the results are the same, to the bit, whatever the size
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from ..arrays import Floats, Values
 from ..errors import LogError, SettingsError
+from ..inputs import number, whole
 from .chunks import Rows, whole_episodes
-from .columns import Columns, TimeUnit
+from .columns import Columns, TimeUnit, columns_of
 from .parts import missing_propensities
 from .sources import Source
 from .specs import PolicySpec, SpecKind, parse_spec
@@ -59,7 +61,7 @@ class StreamedReturns:
 def stream_returns(
     source: Source,
     policies: Sequence[str | PolicySpec],
-    columns: Columns | None = None,
+    columns: Columns | Mapping[str, Any] | None = None,
     *,
     discount: float = 1.0,
     chunk_rows: int = CHUNK_ROWS,
@@ -70,9 +72,11 @@ def stream_returns(
     column, episodes must be in the order of their numbers. The actions are not read: only the policies'
     probabilities of them matter. Forecast the result with `tidegate.forecast.forecast_returns`.
     """
-    columns = columns or Columns()
-    specs = tuple(parse_spec(one) if isinstance(one, str) else one for one in policies)
-    _check_settings(columns, specs, discount, chunk_rows)
+    columns = columns_of(columns)
+    discount, chunk_rows = number("discount", discount, 0, 1), whole("chunk_rows", chunk_rows, 1)
+    listed = [policies] if isinstance(policies, str) else policies
+    specs = tuple(one if isinstance(one, PolicySpec) else parse_spec(one) for one in listed)
+    _check_settings(columns, specs)
     blocks = [_block(rows, discount) for rows in whole_episodes(source, columns, specs, chunk_rows)]
     ids, times, lengths, sums = (np.concatenate(pieces, axis=-1) for pieces in zip(*blocks, strict=True))
     order, numbers, meaning = _timeline(ids, times, columns)
@@ -89,9 +93,7 @@ def stream_returns(
     )
 
 
-def _check_settings(
-    columns: Columns, specs: tuple[PolicySpec, ...], discount: float, chunk_rows: int
-) -> None:
+def _check_settings(columns: Columns, specs: tuple[PolicySpec, ...]) -> None:
     if not specs:
         raise SettingsError("no policy was named.", expected="at least one, as in 'behavior'")
     for spec in specs:
@@ -103,10 +105,6 @@ def _check_settings(
             )
         if spec.kind is SpecKind.COLUMN and columns.behavior_prob is None:
             raise missing_propensities(f"'{spec}' needs propensities, and no column is named.")
-    if not 0 <= discount <= 1:
-        raise SettingsError(f"discount is {discount}", expected="a factor from 0 to 1")
-    if chunk_rows < 1:
-        raise SettingsError(f"chunk_rows is {chunk_rows}", expected="a whole number from 1 up")
 
 
 def _block(rows: Rows, discount: float) -> tuple[Values, Floats, Values, Floats]:

@@ -11,7 +11,7 @@ import polars as pl
 from ..arrays import Floats, Integers, Values
 from ..door import ROWS_SHOWN
 from ..errors import LogError
-from .columns import did_you_mean
+from ..inputs import did_you_mean
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

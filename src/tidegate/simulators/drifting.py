@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arrays import ArrayLike, full_products
 from ..episodes import EpisodeLog
-from ..errors import SettingsError
+from ..inputs import number, whole
 from ..policies import DiscretePolicy, SoftmaxPolicy
 
 SAFE_LOGITS = (2.0, 1.5, 1.2, 1.0, 1.0)
@@ -38,11 +38,7 @@ class DriftingBandit(eqx.Module):
     tilt: float | Array = 0.0
     stop: float | Array = NEVER
     jump: float | Array = NEVER
-    arms: int = eqx.field(static=True, default=5)
-
-    def __check_init__(self) -> None:
-        if not isinstance(self.arms, int) or self.arms < 2:
-            raise SettingsError(f"arms is {self.arms!r}", expected="a whole number from 2 up")
+    arms: int = eqx.field(static=True, default=5, converter=lambda n: whole("arms", n, 2))
 
     @classmethod
     def seasonal(cls, period: float | None, noise: float = 0.05, arms: int = 5) -> Self:
@@ -122,6 +118,4 @@ def _frequency(period: float | None) -> float:
 
 
 def _positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise SettingsError(f"{name} is {value}", expected="a positive number of episodes")
-    return value
+    return number(name, value, above=0)

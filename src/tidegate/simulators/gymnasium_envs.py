@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Shaped
 
 from ..arrays import ArrayLike, in_double
 from ..errors import SettingsError
+from ..inputs import flag, number, whole
 from .diabetes.day import DayRecord
 from .diabetes.environment import (
     CARB_RATIOS,
@@ -106,8 +107,7 @@ class T1DEnv(OneDecisionEnv):
         continuous: bool = False,
         first_episode: int = 1,
     ) -> None:
-        if not np.isfinite(speed):
-            raise SettingsError(f"speed is {speed!r}", expected="a finite number")
+        speed, continuous = number("speed", speed), flag("continuous", continuous)
         # A NumPy number is traced, a Python one would be compiled in: all speeds share one program.
         patient = DriftingPatient.between(*patients, speed=np.float64(speed))
         self.world = ContinuousDiabetes(patient) if continuous else DiscreteDiabetes(patient)
@@ -146,10 +146,8 @@ def _treatment_space(continuous: bool) -> gymnasium.Space[Any]:
 _expected_rewards = in_double(eqx.filter_jit(Recommender.expected_rewards))
 
 
-def _episode(number: Any, name: str) -> int:
-    if not isinstance(number, int | np.integer) or number < 1:
-        raise SettingsError(f"{name} is {number!r}", expected="a whole number from 1 up")
-    return int(number)
+def _episode(episode: Any, name: str) -> int:
+    return whole(name, episode, 1)
 
 
 gymnasium.register("tidegate/RecoSys-v0", entry_point=f"{__name__}:RecoSysEnv")

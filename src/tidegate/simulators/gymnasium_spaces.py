@@ -9,6 +9,7 @@ import numpy as np
 
 from ..arrays import Values
 from ..errors import PolicyError, SettingsError
+from ..inputs import whole
 from ..policies import GaussianPolicy, ParametricPolicy, SoftmaxPolicy, TabularPolicy
 
 try:
@@ -99,9 +100,7 @@ def step_limit(env: Env[Any, Any], given: int | None) -> int:
             "episodes of this environment need not end.",
             remedy="Pass max_steps=…, or register the environment with max_episode_steps.",
         )
-    if min(limits) < 1:
-        raise SettingsError(f"max_steps is {min(limits)}", expected="a count from 1 up")
-    return min(limits)
+    return min(whole("max_steps", limit, 1) for limit in limits)
 
 
 def action_codec(space: Any) -> ActionCodec:

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 from ..arrays import ArrayLike, Values, in_double
 from ..episodes import EpisodeLog
 from ..errors import LogError, PolicyError, SettingsError
+from ..inputs import whole
 from ..policies import ContinuousPolicy, DiscretePolicy, ParametricPolicy
 from .gymnasium_spaces import ActionCodec, action_codec, check_environments, feature_map, step_limit
 
@@ -44,8 +45,7 @@ class GymnasiumWorld:
         features: Callable[[Any], Any] | None = None,
         num_envs: int = 32,
     ) -> None:
-        if num_envs < 1:
-            raise SettingsError(f"num_envs is {num_envs}", expected="a count from 1 up")
+        num_envs = whole("num_envs", num_envs, 1)
         if not callable(make_env):
             raise SettingsError(
                 f"make_env is {make_env!r}.",

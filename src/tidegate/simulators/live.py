@@ -12,7 +12,7 @@ from ..arrays import ArrayLike, Floats, in_double, map_leaves
 from ..comparison import Verdict
 from ..drivers import INITIAL_CAPACITY, LiveLoop
 from ..episodes import EpisodeLog
-from ..errors import SettingsError
+from ..inputs import seed_of, whole
 from ..loop import SpinSettings
 from ..policies import ParametricPolicy
 from ..record import Decision
@@ -58,9 +58,8 @@ def run_live(
 
     A candidate that passes its test runs the next window. `on_window` sees each window as it is done.
     """
-    for name, count in (("num_windows", num_windows), ("window", window), ("warmup", warmup)):
-        if count < 1:
-            raise SettingsError(f"{name} is {count}", expected="a count from 1 up")
+    num_windows, seed = whole("num_windows", num_windows, 1), seed_of(seed)
+    window, warmup = whole("window", window, 1), whole("warmup", warmup, 1)
     _, key = jax.random.split(jax.random.key(seed))
     loop = LiveLoop(settings, world.safe_policy, seed=seed, capacity=capacity)
     keys = (jax.random.fold_in(key, index) for index in range(num_windows + 1))

@@ -7,7 +7,7 @@ from typing import Self
 
 import jax.numpy as jnp
 
-from ..errors import SettingsError
+from ..inputs import number, whole
 from .drifting import DriftingBandit
 
 PERIODS = {0: None, 1: 2000.0, 2: 1500.0, 3: 1250.0}
@@ -19,9 +19,7 @@ class Recommender(DriftingBandit):
     @classmethod
     def at_speed(cls, speed: int, *, noise: float = 0.05) -> Self:
         """The published speeds: from 0, no drift, to 3."""
-        if speed not in PERIODS:
-            raise SettingsError(f"speed is {speed!r}", expected="0, 1, 2 or 3")
-        return cls(speed_frequency(speed), noise)
+        return cls(speed_frequency(whole("speed", speed, 0, max(PERIODS))), number("noise", noise, 0))
 
 
 def speed_frequency(speed: int) -> float:
