@@ -18,10 +18,12 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from .arrays import ArrayLike
+from .door import bounded_bytes
 from .episodes import EpisodeLog
 from .errors import PolicyError
 
 MAX_SUMMED = 32
+MAX_POLICY_BYTES = 256 * 2**20
 
 
 def _parameter(values: Any) -> ArrayLike:
@@ -323,10 +325,10 @@ def save_policy(policy: Policy, path: str | Path) -> None:
 def load_policy(path: str | Path) -> Policy:
     """Read what `save_policy` wrote."""
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(bounded_bytes(path, MAX_POLICY_BYTES))
         cls = _CLASSES[content.pop("policy")]
         return cls(**{name: _decode(value) for name, value in content.items()})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise PolicyError(
             f"cannot read a policy from {path}: {error!r}.",
             expected="a file written by save_policy",

@@ -28,6 +28,7 @@ from ..safety import compare_policies, with_training
 from ..trend import TrendFit
 from .goodness import in_time_order
 
+MAX_DATES = 10_000
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
 
 
@@ -237,8 +238,9 @@ def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeL
 
 def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
     """Past dates with enough episodes before them for a verdict, oldest first."""
-    if dates < 1 or every < 1:
-        raise SettingsError(f"dates is {dates}, every is {every}", expected="numbers from 1 up")
+    if not 1 <= dates <= MAX_DATES or every < 1:
+        expected = f"numbers from 1 up, and at most {MAX_DATES:,} dates"
+        raise SettingsError(f"dates is {dates}, every is {every}", expected=expected)
     numbers = np.asarray(log.episode_numbers)
     if numbers.size == 0:
         return np.zeros(0)

@@ -12,6 +12,8 @@ from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 
 MAX_LOOKAHEAD = 1_000_000
+MAX_DRAWS = 10_000_000
+MAX_STEPS, MAX_HIDDEN = 1_000_000, 10_000
 DEFAULT_ORDER = 3
 
 
@@ -40,6 +42,8 @@ class PlainSettings:
                 expected=f"at most {MAX_LOOKAHEAD:,}",
                 remedy="Measure time in a larger unit.",
             )
+        if self.draws > MAX_DRAWS:
+            raise SettingsError(f"draws is {self.draws}", expected=f"at most {MAX_DRAWS:,}")
         chosen = [name for name in ("basis", "order", "period") if getattr(self, name) is not None]
         if chosen and self.preset is not Preset.PAPER:
             raise SettingsError(
@@ -136,8 +140,10 @@ class SearchChoices:
     train_fraction: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise SettingsError(f"hidden is {self.hidden}", expected="a width from 1 up")
+        if not 1 <= self.hidden <= MAX_HIDDEN:
+            raise SettingsError(f"hidden is {self.hidden}", expected=f"a width from 1 to {MAX_HIDDEN:,}")
+        if self.steps > MAX_STEPS:
+            raise SettingsError(f"steps is {self.steps}", expected=f"at most {MAX_STEPS:,}")
         if not self.learning_rate > 0:
             raise SettingsError(f"learning_rate is {self.learning_rate}", expected="a positive number")
         if not self.entropy >= 0:
