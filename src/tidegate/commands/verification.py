@@ -174,11 +174,12 @@ def _verified(
     asked = recorded(content)
     if not allow_python:
         refuse_python(asked)
-    verdict, notes = str(content["verdict"]), _notes(content, public_key, ledger)
+    verdict = str(content["verdict"])
     refused = _not_granted(content, asked, ledger)
     if refused is not None:
         outcome, wrong = refused
-        return Verification(outcome, verdict, None, wrong, (), notes)
+        return Verification(outcome, verdict, None, wrong)
+    notes = _notes(content, public_key is not None, ledger is not None)
     versions = tuple(_differences("", asked.versions, all_versions()))
     file = LogFile(source, asked.columns, asked.read_as, asked.estimated)
     opened = open_log(file, seed=asked.seed, stage=stage)
@@ -191,22 +192,19 @@ def _verified(
     return Verification(outcome, verdict, replayed["verdict"], differences, versions, notes)
 
 
-def _notes(
-    content: dict[str, Any], public_key: str | Path | None, ledger: str | Path | None
-) -> tuple[str, ...]:
+def _notes(content: dict[str, Any], key_given: bool, ledger_given: bool) -> tuple[str, ...]:
     """What this answer says about the author of the record and about its error budget."""
-    notes = []
-    if public_key is not None:
-        notes.append("The signature is that of the public key's owner.")
+    if key_given:
+        author = "The signature is that of the public key's owner."
     elif SIGNATURE in content:
-        notes.append("The signature was not checked: name the public key (--public-key).")
+        author = "The signature was not checked: name the public key (--public-key)."
     else:
-        notes.append("Who wrote the record is not known: its hash shows changes by accident, no forgery.")
-    if ledger is not None:
-        notes.append("The ledger was searched for this decision.")
-    elif content["budget"] is not None:
-        notes.append("The grant was not looked up: name the ledger of the error budget (--ledger).")
-    return tuple(notes)
+        author = "Who wrote the record is not known: its hash shows changes by accident, no forgery."
+    if ledger_given:
+        return author, "The ledger holds this decision."
+    if content["budget"] is None:
+        return (author,)
+    return author, "The grant was not looked up: name the ledger of the error budget (--ledger)."
 
 
 def _not_granted(
