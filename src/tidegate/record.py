@@ -188,8 +188,14 @@ def typed(hint: Any, value: Any, name: str) -> Any:
             return kind[value]
         if _is_plain(kind, value):
             return value
-    expected = " or ".join(str(getattr(kind, "__name__", kind)) for kind in kinds)
-    raise SettingsError(f"{name} is {reprlib.repr(value)}", expected=expected)
+    expected = " or ".join(_WORDS.get(kind) or getattr(kind, "__name__", str(kind)) for kind in kinds)
+    raise SettingsError(f"{name} in the record is {reprlib.repr(value)}.", expected=expected)
+
+
+_WORDS: dict[Any, str] = {
+    int: "a 64-bit whole number", float: "a finite number", str: "a text", bool: "true or false",
+    types.NoneType: "null",
+}  # fmt: skip
 
 
 def _is_plain(kind: Any, value: Any) -> bool:

@@ -1,5 +1,6 @@
 """How a command ends: exit codes 0 and 1 come from what was decided, and from nothing else."""
 
+import contextlib
 import os
 import sys
 import traceback
@@ -10,7 +11,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import TidegateError
-from .printing import allow_any_text, tell
+from .printing import allow_any_text, cause, tell
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -27,7 +28,7 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except (SystemExit, OSError, EOFError) as error:
             raise TidegateError(
-                f"nothing was decided, because the command ended early: {_cause(error)}."
+                f"nothing was decided, because the command ended early: {cause(error)}."
             ) from error
 
 
@@ -44,7 +45,8 @@ def ended(application: Callable[[], Any]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BaseException as error:  # Python's exit code for it, 1, would read as KEEP
-        _report(error)
+        with contextlib.suppress(Exception):  # there may be no terminal left
+            _report(error)
     return FAILED
 
 
@@ -67,10 +69,3 @@ def _report(error: BaseException) -> None:
             f"tidegate: nothing was decided, because of an unexpected {type(error).__name__}: {error}. "
             "Set TIDEGATE_TRACEBACK=1 to see where, and please report it."
         )
-
-
-def _cause(error: BaseException) -> str:
-    pipe = error if isinstance(error, OSError) else error.__context__
-    if isinstance(pipe, OSError):
-        return f"cannot write or read {pipe.filename or 'the terminal'}: {pipe.strerror or pipe}"
-    return repr(error)

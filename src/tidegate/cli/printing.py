@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import typer
 
+from ..errors import TidegateError
+
 # They reorder what a reader sees; Unicode counts them as formatting, not as control characters.
 _BIDIRECTIONAL = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
 _UNSEEN = {"Cc", "Zl", "Zp", "Cs"}
@@ -28,6 +30,14 @@ def tell(text: object) -> None:
     typer.echo(printable(text), err=True)
 
 
+def cause(error: BaseException) -> str:
+    """An error in a few words; Rich hides a closed pipe behind an exit."""
+    system = error if isinstance(error, OSError) else error.__context__
+    if isinstance(system, OSError):
+        return f"cannot write or read {system.filename or 'standard output'}: {system.strerror or system}"
+    return str(error) if isinstance(error, TidegateError) else repr(error)
+
+
 def allow_any_text() -> None:
     """Write out what the terminal's encoding lacks: an answer is not lost for one letter."""
     for stream in (sys.stdout, sys.stderr):
@@ -43,9 +53,11 @@ def decision_stands(decision: str, failed: str) -> Iterator[None]:
     """
     try:
         yield
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except KeyboardInterrupt:
         raise
     except BaseException as error:
         with contextlib.suppress(Exception):
-            tell(f"tidegate: the decision stands: {decision}; {failed} because of {error!r}.")
+            stands = f"the decision stands: {decision.rstrip('.')}"
+            tell(f"tidegate: {stands}; {failed}: {cause(error).rstrip('.')}.")

@@ -91,10 +91,11 @@ def refuse_python(asked: Recorded) -> None:
 
 def _named(value: Any, name: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise SettingsError(f"{name} is of type {type(value).__name__}", expected="names and values")
+        kind = type(value).__name__
+        raise SettingsError(f"{name} in the record is of type {kind}.", expected="names and values")
     return value
 
 
 def _at_most(name: str, value: int, most: int) -> None:
     if not 0 <= value <= most:
-        raise SettingsError(f"{name} is {value}", expected=f"a number from 0 to {most:,}")
+        raise SettingsError(f"{name} in the record is {value}.", expected=f"a number from 0 to {most:,}")

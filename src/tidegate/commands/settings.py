@@ -12,7 +12,7 @@ from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 
 MAX_LOOKAHEAD = 1_000_000
-MAX_DRAWS = 10_000_000
+MAX_DRAWS = 1_000_000
 MAX_STEPS, MAX_HIDDEN = 1_000_000, 10_000
 DEFAULT_ORDER = 3
 
