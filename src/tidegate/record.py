@@ -188,7 +188,7 @@ def typed(hint: Any, value: Any, name: str) -> Any:
             return kind[value]
         if _is_plain(kind, value):
             return value
-    expected = " or ".join(_WORDS.get(kind) or getattr(kind, "__name__", str(kind)) for kind in kinds)
+    expected = " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "")) for kind in kinds)
     raise SettingsError(f"{name} in the record is {reprlib.repr(value)}.", expected=expected)
 
 
