@@ -434,7 +434,7 @@ def test_tampering_shows(path: Path) -> None:
     damaged(path.read_text()[:-9], r"not JSON")
     damaged("", r"not JSON")
     damaged("[1]", r"not a record.*Expected a ledger")
-    damaged(json.dumps({**whole, "alpha": math.nan}), r"budget\.json: it is incomplete")
+    damaged(json.dumps({**whole, "alpha": math.nan}), r"not JSON: it holds NaN")
     # Sealed anew, but no ledger that this rule can have made.
     moved = [{**whole["entries"][0], "level": 1e-9}]
     damaged(json.dumps(resealed({**whole, "entries": moved})), r"level for its turn")

@@ -1,5 +1,6 @@
 """The command as a user meets it: help, errors, and a short demonstration."""
 
+import html
 import json
 import os
 import subprocess
@@ -9,6 +10,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+
+from tidegate.reports.page import CONTENT_POLICY
 
 ALGORITHMS = ["Tidegate", "SPIN", "Stationary"]
 TIDEGATE = [sys.executable, "-m", "tidegate"]
@@ -113,6 +116,7 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     links.feed(page)
     assert links.fetched == []
     assert "<script" not in page
+    assert CONTENT_POLICY in html.unescape(page)
     assert page.count("<svg") == 4
     assert "candidate: forecast, 95% interval" in page
     assert "KEEP" in page or "DEPLOY" in page

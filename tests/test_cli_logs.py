@@ -19,7 +19,7 @@ from tidegate.gates.ledger import read_ledger
 from tidegate.record import write_record
 from tidegate.reports.log_page import log_page
 
-COMMANDS = ("check", "evaluate", "gate", "improve", "backtest", "plan", "verify")
+COMMANDS = ("check", "evaluate", "gate", "improve", "backtest", "plan", "verify", "keygen")
 FLAGS = ["--lookahead", "10", "--draws", "200"]
 PAPER_FLAGS = [*FLAGS, "--preset", "paper", "--order", "1"]
 CANDIDATE = ["--candidate", "column:new_prob"]
@@ -402,6 +402,10 @@ def test_a_defect_of_ours_is_not_taken_for_keep(shell: Shell, monkeypatch: pytes
     assert result.code == 2
     assert "nothing was decided" in result.err
     assert "Traceback" not in result.err
+    monkeypatch.setenv("TIDEGATE_TRACEBACK", "1")
+    shown = shell("gate", "log.csv", *CANDIDATE, *FLAGS)
+    assert shown.code == 2
+    assert "Traceback" in shown.err
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

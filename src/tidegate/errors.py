@@ -1,5 +1,8 @@
 """Exceptions a user understands: what is wrong, where, what was expected, what to do."""
 
+import contextlib
+from collections.abc import Callable, Iterator
+
 
 class TidegateError(Exception):
     """Base of every error that Tidegate raises on purpose."""
@@ -24,3 +27,17 @@ class PolicyError(TidegateError, ValueError):
 
 class SettingsError(TidegateError, ValueError):
     """A setting is outside its range."""
+
+
+@contextlib.contextmanager
+def foreign_code(refusal: Callable[[BaseException], TidegateError]) -> Iterator[None]:
+    """Whatever a user's code raises becomes an error of ours: `sys.exit` too, which would end in success.
+
+    Only an interruption stays what it is. `os._exit` ends the process and cannot be caught.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, TidegateError):
+        raise
+    except BaseException as error:
+        raise refusal(error) from error

@@ -20,6 +20,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from .arrays import ArrayLike, Values
+from .door import bounded_bytes
 from .episodes import EpisodeLog
 from .errors import PolicyError, TidegateError
 from .inputs import did_you_mean, seed_of, shown, text, whole
@@ -403,10 +404,7 @@ def load_policy(path: str | Path) -> Policy:
 
 
 def _content(path: Path) -> dict[str, Any]:
-    with path.open("rb") as file:
-        written = file.read(MAX_BYTES + 1)
-    if len(written) > MAX_BYTES:
-        raise PolicyError(f"it is larger than {MAX_BYTES >> 20} MiB.")
+    written = bounded_bytes(path, MAX_BYTES)
     brackets, commas = written.count(b"[") + written.count(b"{"), written.count(b",")
     if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS + MAX_BRACKETS:
         raise PolicyError(f"it holds more than {MAX_PARAMETERS:,} numbers or {MAX_BRACKETS:,} brackets.")

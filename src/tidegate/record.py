@@ -1,8 +1,9 @@
 """A decision as a record: everything needed to defend and reproduce it. All files are written from here.
 
 `plain` turns any record into JSON values; a number that is not finite becomes null. `sealed` adds the
-hash of the content, so that a changed file can be recognised. `writing` and `write_whole` write a file
-whole or not at all.
+hash of the content. It shows that a file was changed by accident or by somebody careless, and no forgery:
+anybody can compute it anew. See `gates.signatures` for a proof of who wrote a record. `writing` and
+`write_whole` write a file whole or not at all.
 """
 
 import contextlib
@@ -16,8 +17,11 @@ import json
 import math
 import os
 import platform
+import reprlib
 import secrets
 import stat
+import sys
+import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
@@ -28,13 +32,15 @@ import numpy as np
 
 from .arrays import Floats, Integers
 from .comparison import Reason, Status, Verdict
+from .door import bounded_bytes
 from .errors import SettingsError
 from .forecast import Forecast
 from .policies import Policy, policy_values
 
 T = TypeVar("T")
 FORMAT = 4
-SEAL = "record_hash"
+SEAL, SIGNATURE = "record_hash", "signature"
+MAX_BYTES = 64 * 2**20  # a thousand times a usual record
 MAX_POINTS = 1_000
 BINS = 20
 
@@ -202,20 +208,43 @@ def _(forecast: Forecast) -> Any:
 
 
 def restored(cls: type[T], values: Mapping[str, Any]) -> T:
-    """The inverse of `plain`: a record of this class from its plain values; other values are ignored."""
+    """The inverse of `plain`: a record of this class from its plain values; other values are ignored.
+
+    Each value must have the type of its field, since a file may hold anything.
+    """
     hints, fields = get_type_hints(cls), dataclasses.fields(cls)  # type: ignore[arg-type]
-    return cls(**{one.name: _typed(hints[one.name], values[one.name]) for one in fields})
+    return cls(**{one.name: typed(hints[one.name], values[one.name], one.name) for one in fields})
 
 
-def _typed(hint: Any, value: Any) -> Any:
-    if get_origin(hint) is tuple:
-        return tuple(_typed(get_args(hint)[0], one) for one in value)
-    for kind in (hint, *get_args(hint)):
-        if value is not None and isinstance(kind, enum.EnumType):
+def typed(hint: Any, value: Any, name: str) -> Any:
+    """The value of a record's field of this type, or an error that names the field."""
+    kinds = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    for kind in kinds:
+        if get_origin(kind) is tuple and isinstance(value, list):
+            return tuple(typed(get_args(kind)[0], one, name) for one in value)
+        if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+            return restored(kind, value)  # type: ignore[arg-type]
+        if isinstance(kind, enum.EnumType) and isinstance(value, str) and value in kind.__members__:
             return kind[value]
-        if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-            return restored(kind, value)
-    return value
+        if _is_plain(kind, value):
+            return value
+    expected = " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "")) for kind in kinds)
+    raise SettingsError(f"{name} in the record is {reprlib.repr(value)}.", expected=expected)
+
+
+_WORDS: dict[Any, str] = {
+    int: "a 64-bit whole number", float: "a finite number", str: "a text", bool: "true or false",
+    types.NoneType: "null",
+}  # fmt: skip
+
+
+def _is_plain(kind: Any, value: Any) -> bool:
+    """Whether a JSON value is a number, a text or nothing, as wanted; JSON's integers have no limit."""
+    if isinstance(value, bool) or kind in (bool, str, types.NoneType):
+        return isinstance(kind, type) and type(value) is kind
+    if kind is int:
+        return isinstance(value, int) and -(2**63) <= value < 2**63
+    return kind is float and isinstance(value, int | float) and abs(value) <= sys.float_info.max
 
 
 def past_bins(forecast: Forecast, bins: int = BINS) -> list[dict[str, Any]]:
@@ -292,8 +321,8 @@ def sealed(kind: str, content: dict[str, Any], version: int = FORMAT) -> dict[st
 
 
 def record_hash(content: dict[str, Any]) -> str:
-    """SHA-256 of everything but the seal, with numbers written so that every bit counts."""
-    rest = {name: value for name, value in content.items() if name != SEAL}
+    """SHA-256 of everything but seal and signature, with numbers written so that every bit counts."""
+    rest = {name: value for name, value in content.items() if name not in (SEAL, SIGNATURE)}
     text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -372,7 +401,11 @@ def read_record(path: str | Path) -> dict[str, Any]:
     """Read a record without checking its seal, which is for `verify`."""
     expected = "a decision record written by `tidegate gate` or `tidegate improve`"
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        content = json.loads(
+            bounded_bytes(path, MAX_BYTES), parse_constant=_refuse_constant, object_pairs_hook=_unambiguous
+        )
+    except SettingsError as error:
+        raise SettingsError(error.what, expected=expected) from error
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
@@ -380,3 +413,14 @@ def read_record(path: str | Path) -> dict[str, Any]:
     if not isinstance(content, dict) or SEAL not in content:
         raise SettingsError(f"{path} is not a record.", expected=expected)
     return content
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"it holds {name}")
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that is there twice, another program might read the other value."""
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("it holds a name twice")
+    return dict(pairs)

@@ -29,6 +29,7 @@ from ..safety import VERDICT_SEED, compare_policies, with_training
 from ..trend import TrendFit
 from .goodness import in_time_order
 
+MAX_DATES = 10_000
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
 
 

@@ -10,11 +10,14 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..errors import SettingsError, TidegateError
+from ..errors import SettingsError
 from ..experiments.domains import Domain
+from .exits import Commands, discard_unwritten, ended
 from .log_commands import add_commands
+from .printing import printable, tell
 
 app = typer.Typer(
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -87,7 +90,7 @@ def demo(
         world = {Domain.RECOSYS: "Recommender", Domain.DIABETES: "Diabetes"}[domain]
         title = f"{world} at speed {speed}, one run each, seed {seed}"
         print_table(title, HEADINGS, result.rows())
-        typer.echo(f"Learning curves, decisions and one decision in detail: {out}")
+        typer.echo(f"Learning curves, decisions and one decision in detail: {printable(out)}")
 
 
 class Study(enum.StrEnum):
@@ -165,10 +168,11 @@ def reproduce(
                         raise SettingsError("`reproduce sweep` needs the TOML file of the sweep.")
                     table = commands.reproduce_sweep(definition, folder, effort)
     except KeyboardInterrupt:
-        typer.echo(f"tidegate: stopped; the same command resumes from {folder}.", err=True)
+        tell(f"tidegate: stopped; the same command resumes from {folder}.")
         os._exit(130)  # batches in flight are abandoned, not waited for
-    typer.echo(table)
-    typer.echo(f"Rows, table, figures and manifest: {folder}")
+    for line in table.splitlines():  # it names the user's sweep and its worlds
+        typer.echo(printable(line))
+    typer.echo(f"Rows, table, figures and manifest: {printable(folder)}")
 
 
 add_commands(app)
@@ -194,20 +198,6 @@ def _speeds(text: str) -> list[int]:
 
 def main() -> None:
     """Entry point: errors are one paragraph and exit code 2, never a traceback."""
-    try:
-        app()
-    except TidegateError as error:
-        typer.echo(f"tidegate: {error}", err=True)
-        sys.exit(2)
-    except OSError as error:
-        typer.echo(f"tidegate: cannot write or read {error.filename}: {error.strerror}", err=True)
-        sys.exit(2)
-    except Exception as error:  # Python's exit code for it, 1, would read as KEEP
-        if os.environ.get("TIDEGATE_TRACEBACK"):
-            raise
-        typer.echo(
-            f"tidegate: nothing was decided, because of an unexpected {type(error).__name__}: {error}. "
-            "Set TIDEGATE_TRACEBACK=1 to see where, and please report it.",
-            err=True,
-        )
-        sys.exit(2)
+    code = ended(app)
+    discard_unwritten()
+    sys.exit(code)

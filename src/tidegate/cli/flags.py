@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..commands.opening import LogFile
     from ..commands.settings import PlainSettings, SearchChoices
     from ..gates.ledger import Budget
+    from ..gates.signatures import PrivateKey
 
 SPECS = "behavior, column:NAME, ratio:NAME, policy:PATH or python:MODULE:FUNCTION"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -247,6 +248,22 @@ class BudgetFlags:
                 remedy="Name the ledger, as in --budget budget.json.",
             )
         return None if self.budget is None else Budget(self.budget, BudgetPlan(**chosen))
+
+
+@dataclasses.dataclass(frozen=True)
+class SigningFlags:
+    """Who answers for the record."""
+
+    sign_key: Annotated[
+        Path | None,
+        _output("sign-key", "Sign the record with this private key, as from `keygen`.", "FILE.pem"),
+    ] = None
+
+    def key(self) -> "PrivateKey | None":
+        """The key that this flag names."""
+        from ..gates.signatures import read_private_key
+
+        return None if self.sign_key is None else read_private_key(self.sign_key)
 
 
 @dataclasses.dataclass(frozen=True)

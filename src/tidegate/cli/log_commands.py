@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,11 +20,17 @@ from .flags import (
     LogFlags,
     OutputFlags,
     SearchFlags,
+    SigningFlags,
     VerdictFlags,
     spread,
 )
+from .printing import decision_stands, printable, tell
+
+if TYPE_CHECKING:
+    from ..gates.signatures import PrivateKey
 
 REPORT_DATES = 20
+Content = dict[str, Any]  # a record in plain values, as it is stored
 
 Candidate = Annotated[str, typer.Option("--candidate", help=f"The new policy: {SPECS}.")]
 Safe = Annotated[str, typer.Option("--safe", help="The policy you trust, given in the same way.")]
@@ -43,7 +49,7 @@ Dates = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Give the application the commands for logs."""
-    for command in (check, evaluate, gate, improve, backtest, plan, verify):
+    for command in (check, evaluate, gate, improve, backtest, plan, verify, keygen):
         app.command()(spread(command))
 
 
@@ -51,6 +57,7 @@ def add_commands(app: typer.Typer) -> None:
 def _working() -> Iterator[Callable[[str], None]]:
     """Show on the terminal what is being done; the parsers' own error output is suppressed."""
     from rich.console import Console
+    from rich.text import Text
 
     from ..logs import without_panic_text
 
@@ -59,7 +66,7 @@ def _working() -> Iterator[Callable[[str], None]]:
         Console(file=terminal).status("starting") as status,
         without_panic_text(),
     ):
-        yield lambda stage: status.update(stage)
+        yield lambda stage: status.update(Text(printable(stage)))
 
 
 def _run(name: str, log: LogFlags, forecast: ForecastFlags, **choices: Any) -> Any:
@@ -73,21 +80,59 @@ def _run(name: str, log: LogFlags, forecast: ForecastFlags, **choices: Any) -> A
 
 def _finish(record: Any, output: OutputFlags) -> None:
     if output.report is not None:
-        from ..record import write_whole
-        from ..reports.log_page import log_page
-
-        write_whole(output.report, log_page(record))
-        typer.echo(f"Report: {output.report}", err=True)
+        _report(record, output.report)
     _print(record, output.as_json)
 
 
-def _print(record: Any, as_json: bool) -> None:
+def _finish_decided(record: Any, content: Content, decision: str, output: OutputFlags, *lines: str) -> None:
+    """Show a decision that is on record as `content`; what cannot be shown does not change it."""
+    if output.report is not None:
+        with decision_stands(decision, "its report could not be written"):
+            _report(record, output.report)
+    with decision_stands(decision, "it could not be shown"):
+        _print(record, output.as_json, content)
+        for line in lines:
+            tell(line)
+
+
+def _report(record: Any, path: Path) -> None:
+    from ..record import write_whole
+    from ..reports.log_page import log_page
+
+    write_whole(path, log_page(record))
+    tell(f"Report: {path}")
+
+
+def _print(record: Any, as_json: bool, content: Content | None = None) -> None:
     if as_json:
-        typer.echo(json.dumps(record.to_dict(), indent=1, allow_nan=False))
+        typer.echo(json.dumps(content or record.to_dict(), indent=1, allow_nan=False))
     else:
         from .tables import show
 
         show(record)
+
+
+@contextlib.contextmanager
+def _error_on_record(path: Path, as_json: bool) -> Iterator[None]:
+    """Where nothing can be decided, the record says so: that of an earlier decision must not stand there."""
+    try:
+        yield
+    except Exception as error:
+        from ..commands.conditions import error_record
+        from ..record import write_record
+
+        content = error_record(str(error))
+        write_record(content, path)
+        if as_json:
+            typer.echo(json.dumps(content, indent=1))
+        raise
+
+
+def _content(record: Any, key: "PrivateKey | None") -> Content:
+    """The record as it is stored."""
+    from ..gates.signatures import signed
+
+    return record.to_dict() if key is None else signed(record.to_dict(), key)
 
 
 def _dates(given: int | None, output: OutputFlags) -> int:
@@ -135,6 +180,7 @@ def gate(
     verdict: VerdictFlags,
     watched: GuardrailFlags,
     spends: BudgetFlags,
+    signs: SigningFlags,
     output: OutputFlags,
     candidate: Candidate,
     safe: Safe = "behavior",
@@ -147,22 +193,30 @@ def gate(
     """DEPLOY or KEEP: will the candidate beat the safe policy, and break no guardrail?
 
     Exit code 0 for DEPLOY, 1 for KEEP, 2 for bad usage or an unfit log. A verdict that is not guaranteed is
-    KEEP. The decision record can be replayed by `tidegate verify`.
+    KEEP. The decision record can be replayed by `tidegate verify`; with exit code 2 it says why nothing was
+    decided.
     """
-    from ..gates.ledger import read_ledger
     from ..record import write_record
 
     policies = {"candidate": candidate, "safe": safe, "training": training}
-    budget, outcomes = spends.ledger(), {**watched.choices(), **verdict.choices()}
+    budget, key = spends.ledger(), signs.key()
+    outcomes = {**watched.choices(), **verdict.choices()}
     past = _dates(dates, output)
-    decided = _run("gate", log, forecast, **policies, **outcomes, budget=budget, dates=past)
-    write_record(decided.to_dict(), record)
-    _finish(decided, output)
-    typer.echo(f"Decision record: {record}", err=True)
+    with _error_on_record(record, output.as_json):
+        decided = _run("gate", log, forecast, **policies, **outcomes, budget=budget, dates=past)
+    content = _content(decided, key)
+    write_record(content, record)
+    _finish_decided(decided, content, decided.headline, output, f"Decision record: {record}")
     if budget is not None:
-        ledger = read_ledger(budget.path)
-        typer.echo(f"Error budget {budget.path}: {ledger}", err=True)
+        with decision_stands(decided.headline, "its budget could not be shown"):
+            _tell_budget(budget.path)
     raise typer.Exit(0 if decided.deploys else 1)
+
+
+def _tell_budget(path: str | Path) -> None:
+    from ..gates.ledger import read_ledger
+
+    tell(f"Error budget {path}: {read_ledger(path)}")
 
 
 def improve(
@@ -171,6 +225,7 @@ def improve(
     search: SearchFlags,
     verdict: VerdictFlags,
     watched: GuardrailFlags,
+    signs: SigningFlags,
     output: OutputFlags,
     out: Annotated[Path, typer.Option("--out", help="Where the policy goes, as JSON.")],
     safe: Safe = "behavior",
@@ -189,10 +244,11 @@ def improve(
         "search": search.choices(),
         "dates": _dates(dates, output),
     }
+    key = signs.key()
     found = _run("improve", log, forecast, safe=safe, **choices)
-    record = commands.save_improvement(found, out)
-    _finish(found, output)
-    typer.echo(f"Policy: {out}\nDecision record: {record}", err=True)
+    record = commands.save_improvement(found, out, key)
+    lines = f"Policy: {out}", f"Decision record: {record}"
+    _finish_decided(found, _content(found, key), found.gate.headline, output, *lines)
 
 
 def backtest(
@@ -236,15 +292,48 @@ def verify(
         Path, typer.Argument(metavar="RECORD", help="A decision record of `gate` or `improve`.")
     ],
     log: Annotated[str, typer.Argument(metavar="LOG", help="The log behind the decision.")],
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="The ledger of the error budget: it must hold this decision.", metavar="FILE.json"),
+    ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(help="The record must be signed with the private key of this one.", metavar="FILE.pem"),
+    ] = None,
+    allow_python: Annotated[
+        bool,
+        typer.Option("--allow-python", help="Run the Python function that the record names as a policy."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Replay a decision: the same log must give the same verdict and the same numbers.
 
-    Exit code 0 if the record is confirmed; 2 if it is not, and for bad usage.
+    Exit code 0 if the record is confirmed; 2 if it is not, and for bad usage. Without --public-key, this
+    shows that the record fits the log, not who wrote it.
     """
     from .. import commands
 
     with _working() as stage:
-        answer = commands.verify(record, log, stage=stage)
-    _print(answer, as_json)
+        answer = commands.verify(
+            record, log, ledger=ledger, public_key=public_key, allow_python=allow_python, stage=stage
+        )
+    with decision_stands(answer.lines[0], "it could not be shown"):
+        _print(answer, as_json)
     raise typer.Exit(0 if answer.confirmed else 2)
+
+
+def keygen(
+    prefix: Annotated[
+        Path, typer.Argument(metavar="PREFIX", help="Writes PREFIX.private.pem and PREFIX.public.pem.")
+    ],
+) -> None:
+    """Make a pair of keys: `gate --sign-key` signs with the private, `verify --public-key` checks.
+
+    Exit code 0; 2 if a file exists or cannot be written. Keep the private key to yourself: whoever has
+    it can sign.
+    """
+    from ..gates.signatures import make_keys
+
+    private, public = make_keys(prefix)
+    tell(f"Private key: {private}")
+    tell(f"Public key: {public}")

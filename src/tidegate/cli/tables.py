@@ -1,4 +1,8 @@
-"""Records as readable tables on standard output."""
+"""Records as readable tables on standard output.
+
+Names come from the user's data, so every piece of text passes through `_text`: it is neither read as markup
+nor obeyed by the terminal.
+"""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from ..checks.findings import Finding, Level
 from ..commands.backtests import BacktestRecord
@@ -21,6 +26,7 @@ from ..comparison import Status
 from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
 from ..record import Advantage, past_bins
+from .printing import printable
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
 SHOWN_BINS = 10
@@ -34,7 +40,11 @@ def show(record: Any) -> None:
 
 
 def _say(console: Console, text: str, style: str = "") -> None:
-    console.print(text, style=style, markup=False)
+    console.print(_text(text, style))
+
+
+def _text(text: object, style: str = "") -> Text:
+    return Text(printable(text), style)
 
 
 def _number(value: float | None) -> str:
@@ -53,7 +63,8 @@ def _origin(console: Console, origin: Provenance) -> None:
     for note in origin.notes:
         _say(console, note)
     if origin.calibration is not None:
-        _say(console, origin.calibration["text"])
+        for line in origin.calibration["text"].splitlines():
+            _say(console, line)
 
 
 def _caveats(console: Console, caveats: Iterable[str]) -> None:
@@ -66,7 +77,7 @@ def _findings(console: Console, findings: Iterable[Finding], title: str) -> None
     for one in sorted(findings, key=lambda finding: -finding.level):
         style = _STYLES[one.level]
         cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
-        table.add_row(f"[{style}]{one.level.name}[/]", *map(_escaped, cells))
+        table.add_row(_text(one.level.name, style), *map(_text, cells))
     console.print(table)
 
 
@@ -78,15 +89,12 @@ def _table(
     caption: str | None = None,
 ) -> Table:
     """Words on the left, numbers right-aligned in the middle, words again."""
-    table = Table(title=title, caption=caption)
+    below = None if caption is None else _text(caption, "table.caption")
+    table = Table(title=_text(title, "table.title"), caption=below)
     for names, options in ((before, {}), (numbers, {"justify": "right", "no_wrap": True}), (after, {})):
         for name in names:
             table.add_column(name, **options)  # type: ignore[arg-type]
     return table
-
-
-def _escaped(text: str) -> str:
-    return text.replace("[", r"\[")
 
 
 def _forecasts(console: Console, rows: dict[str, Forecast], title: str, caption: str | None = None) -> None:
@@ -94,7 +102,7 @@ def _forecasts(console: Console, rows: dict[str, Forecast], title: str, caption:
     table = _table(title, ("",), names, caption=caption)
     for name, one in rows.items():
         numbers = (one.point, one.lower, one.upper, one.num_episodes, one.effective_sample_size)
-        table.add_row(_escaped(name), *(f"{number:.4g}" for number in numbers[:3]),
+        table.add_row(_text(name), *(f"{number:.4g}" for number in numbers[:3]),
                       f"{one.num_episodes:,}", f"{one.effective_sample_size:,.0f}")  # fmt: skip
     console.print(table)
 
@@ -154,8 +162,8 @@ def guardrail_table(guarded: GuardedDecision) -> Table:
     numbers = ("forecast\nchange", "worst\nchange", "margin", "p", "level")
     table = _table(title, ("outcome",), numbers, ("holds",))
     for one in guarded.guardrails:
-        holds = "[green]yes[/]" if one.passed else "[bold red]no[/]"
-        table.add_row(one.guardrail.name.replace("[", r"\["), *_guardrail_cells(outcome_values(one)), holds)
+        holds = _text("yes", "green") if one.passed else _text("no", "bold red")
+        table.add_row(_text(one.guardrail.name), *_guardrail_cells(outcome_values(one)), holds)
     return table
 
 
@@ -261,7 +269,8 @@ def _plan(console: Console, record: PlanRecord) -> None:
 
 
 def _verification(console: Console, record: Verification) -> None:
-    _say(console, str(record), "bold green" if record.confirmed else "bold red")
+    for line in record.lines:
+        _say(console, line, "bold green" if record.confirmed else "bold red")
 
 
 _SHOWN: dict[type, Any] = {

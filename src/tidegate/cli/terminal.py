@@ -7,12 +7,14 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .printing import printable
+
 
 @contextmanager
 def progress_bar(unit: str = "windows,") -> Iterator[Callable[[str, int, int], None]]:
     """A bar per name, on standard error so that standard output stays clean."""
     columns = (
-        TextColumn("{task.description:<12}"),
+        TextColumn("{task.description:<12}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TextColumn(unit),
@@ -24,7 +26,7 @@ def progress_bar(unit: str = "windows,") -> Iterator[Callable[[str, int, int], N
 
         def update(name: str, done: int, total: int) -> None:
             if name not in tasks:
-                tasks[name] = int(bars.add_task(name, total=total))
+                tasks[name] = int(bars.add_task(printable(name), total=total))
             bars.update(bars.task_ids[list(tasks).index(name)], completed=done)
 
         yield update

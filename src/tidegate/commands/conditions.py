@@ -5,11 +5,13 @@ import datetime
 import re
 from typing import Any
 
+from ..comparison import Status
 from ..errors import SettingsError
 from ..gates.finite_sample import checked_range
 from ..gates.guardrails import Guardrail, guardrails_of
 from ..gates.multiplicity import Multiplicity
 from ..inputs import flag, instance, member, none_or, whole
+from ..record import sealed
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 WEEK = datetime.timedelta(days=7)
@@ -64,3 +66,10 @@ def parse_validity(given: Any) -> datetime.timedelta:
 def written(moment: datetime.datetime) -> str:
     """A moment as ISO 8601 in UTC."""
     return moment.isoformat().replace("+00:00", "Z")
+
+
+def error_record(sentence: str) -> dict[str, Any]:
+    """The record of a gate that could not decide; it has no verdict, and there is nothing to replay."""
+    moment = written(Conditions().decided_at)
+    content = {"status": Status.ERROR.value, "verdict": None, "sentence": sentence}
+    return sealed("gate", {**content, "decided_at": moment, "expires_at": moment})

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import SettingsError
 from ..gates.guardrails import GuardedDecision, Guardrail, GuardrailDecision
 from ..gates.multiplicity import Multiplicity
-from ..record import plain
+from ..record import plain, restored, typed
 from .opening import Log, OpenLog, log_file
 
 
@@ -73,10 +73,8 @@ def guardrails_from(
     if plain is None:
         return (), Multiplicity.HOLM
     try:
-        rails = [
-            Guardrail(one["outcome"], one["margin"], one["lower_is_better"]) for one in plain["outcomes"]
-        ]
-        return tuple(rails), Multiplicity[plain["multiplicity"]]
+        rails = [restored(Guardrail, {**one, "name": one["outcome"]}) for one in plain["outcomes"]]
+        return tuple(rails), typed(Multiplicity, plain["multiplicity"], "multiplicity")
     except (KeyError, TypeError) as error:
         raise SettingsError(
             f"the record's guardrails are incomplete: {error!r}.",

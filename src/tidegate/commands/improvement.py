@@ -14,6 +14,7 @@ from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
+from ..gates.signatures import PrivateKey, signed
 from ..inputs import record_of, seed_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
 from ..record import describe_settings, plain, save_policy, sealed, write_record
@@ -111,11 +112,11 @@ def improve(
     return Improvement(candidate, tested, record, resolved, details)
 
 
-def save_improvement(found: Improvement, path: str | Path) -> Path:
-    """Save the policy, and beside it the record, whose path is returned."""
+def save_improvement(found: Improvement, path: str | Path, key: PrivateKey | None = None) -> Path:
+    """Save the policy, and beside it the record, signed if there is a key; its path is returned."""
     save_policy(found.policy, path)
-    record = training_path(path)
-    write_record(found.to_dict(), record)
+    record, content = training_path(path), found.to_dict()
+    write_record(content if key is None else signed(content, key), record)
     return record
 
 

@@ -15,6 +15,8 @@ from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 
 MAX_LOOKAHEAD = 1_000_000
+MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
+MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
 DEFAULT_ORDER = 3
 LARGE_ALPHA = 0.2
 
@@ -47,7 +49,7 @@ class PlainSettings:
             "order": none_or(partial(whole, "order", low=0, high=MAX_ORDER), self.order),
             "period": none_or(partial(number, "period", above=0), self.period),
             "alpha": number("alpha", self.alpha, above=0, below=1),
-            "draws": whole("draws", self.draws, 1),
+            "draws": whole("draws", self.draws, 1, MAX_DRAWS),
             "discount": number("discount", self.discount, 0, 1),
             "allow_large_alpha": flag("allow_large_alpha", self.allow_large_alpha),
         }
@@ -160,8 +162,8 @@ class SearchChoices:
     def __post_init__(self) -> None:
         checked = {
             "policy_class": member("policy_class", PolicyClass, self.policy_class),
-            "hidden": whole("hidden", self.hidden, 1),
-            "steps": whole("steps", self.steps, 0),
+            "hidden": whole("hidden", self.hidden, 1, MAX_HIDDEN),
+            "steps": whole("steps", self.steps, 0, MAX_STEPS),
             "learning_rate": number("learning_rate", self.learning_rate, above=0),
             "entropy": number("entropy", self.entropy, 0),
             "train_fraction": number("train_fraction", self.train_fraction, 0, 1),

@@ -1,7 +1,10 @@
-"""Replay a decision record on its log: the same verdict, the same bounds, to the bit?"""
+"""Replay a decision record on its log: the same verdict, the same bounds, to the bit?
+
+A record that is confirmed says what its log says. Its own hash does not prove who wrote it: anybody can
+compute it. A signature does (`gates.signatures`), if the reader has the public key from elsewhere.
+"""
 
 import dataclasses
-import datetime
 import enum
 import itertools
 import math
@@ -9,17 +12,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ..comparison import Status
 from ..errors import SettingsError, TidegateError
-from ..gates.ledger import Grant
-from ..record import FORMAT, SEAL, read_record, record_hash, restored
-from .conditions import Conditions
+from ..gates.ledger import read_ledger
+from ..gates.signatures import read_public_key, signature_holds
+from ..record import FORMAT, SEAL, SIGNATURE, read_record, record_hash
+from .conditions import Conditions, written
 from .gating import GateRecord, gate
-from .guarding import guardrails_from
+from .grants import against_ledger, against_rule
 from .improvement import Improvement, improve
 from .opening import LogFile, OpenLog, Stage, open_log, silent
-from .provenance import all_versions, columns_from
-from .settings import PlainSettings, SearchChoices
-from .training import TrainingRecord
+from .provenance import all_versions
+from .recorded import Recorded, recorded, refuse_python
 
 ROUNDING = 1e-9
 SHOWN = 5
@@ -31,6 +35,10 @@ class Outcome(enum.Enum):
     IDENTICAL = "the log gives the same verdict and the same numbers, bit for bit."
     ROUNDING = "other versions give the same verdict; the numbers differ by rounding only."
     EDITED = "the record was changed after it was written: its own hash does not match."
+    UNSIGNED = "the record is not signed."
+    OTHER_SIGNATURE = "the signature is not one that this public key's owner made for this record."
+    NOT_GRANTED = "the error budget's own rule does not grant the level in the record."
+    NOT_IN_LEDGER = "the ledger does not hold this decision."
     OTHER_LOG = "this is another log, or the log was changed: its data hash does not match."
     OTHER_POLICY = "a policy is not the one that was tested: its hash does not match."
     DIFFERENT = "the log gives different numbers from those in the record."
@@ -50,25 +58,37 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verification:
-    """Whether a record can be trusted, with what differs; `versions` names those that have changed."""
+    """Whether a record can be trusted, with what differs.
+
+    `versions` names those that have changed. `notes` say what the answer does not rest on.
+    """
 
     outcome: Outcome
     recorded_verdict: str
-    replayed_verdict: str | None
-    differences: tuple[Difference, ...]
-    versions: tuple[Difference, ...]
+    replayed_verdict: str | None = None
+    differences: tuple[Difference, ...] = ()
+    versions: tuple[Difference, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def confirmed(self) -> bool:
         return self.outcome in (Outcome.IDENTICAL, Outcome.ROUNDING)
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The answer first, then its details."""
         title = "CONFIRMED" if self.confirmed else "NOT CONFIRMED"
-        lines = [f"{title} ({self.recorded_verdict}): {self.outcome.value}"]
-        lines += [f"Different version, {one}." for one in self.versions]
-        lines += [str(one) for one in self.differences[:SHOWN]]
         rest = len(self.differences) - SHOWN
-        return "\n".join([*lines, f"and {rest} more differences"] if rest > 0 else lines)
+        return (
+            f"{title} ({self.recorded_verdict}): {self.outcome.value}",
+            *(f"Different version, {one}." for one in self.versions),
+            *map(str, self.differences[:SHOWN]),
+            *([f"and {rest} more differences"] if rest > 0 else []),
+            *self.notes,
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate verify --json` prints."""
@@ -82,33 +102,63 @@ class Verification:
             "differences": [dataclasses.asdict(one) for one in self.differences[:SHOWN]],
             "num_differences": len(self.differences),
             "versions": [dataclasses.asdict(one) for one in self.versions],
+            "notes": list(self.notes),
         }
 
 
-def verify(record: str | Path | dict[str, Any], source: Any, *, stage: Stage = silent) -> Verification:
+def verify(
+    record: str | Path | dict[str, Any],
+    source: Any,
+    *,
+    ledger: str | Path | None = None,
+    public_key: str | Path | None = None,
+    allow_python: bool = False,
+    stage: Stage = silent,
+) -> Verification:
     """Read the log as the record says, decide again, and compare every number.
 
     Identical bits are promised for the same versions on the same kind of machine; others are named.
+
+    A record is confirmed if it says what the log says; whoever wrote it. With a `public_key` (a PEM file),
+    it must also be signed with the private one. With a `ledger`, the error budget must hold this very
+    decision; without one, only the budget's rule is checked. A record that names a Python function as a
+    policy is refused, unless `allow_python` says that the function may run.
     """
     content = record if isinstance(record, dict) else read_record(record)
-    verdict = str(content.get("verdict"))
-    if record_hash(content) != content.get(SEAL):
-        return Verification(Outcome.EDITED, verdict, None, (), ())
-    if content.get("kind") not in ("gate", "improve") or content.get("format") != FORMAT:
-        raise SettingsError(
-            f"the record is of kind '{content.get('kind')}', format {content.get('format')}.",
-            expected=f"a gate or improve record of format {FORMAT}",
-            remedy="Replay a record of another format with the version of Tidegate that wrote it"
-            f"{_written_by(content)}.",
-        )
     try:
-        return _verified(content, verdict, source, stage)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        if isinstance(error, TidegateError):
-            raise
+        found = _unproven(content, public_key)
+        return found or _verified(content, source, ledger, public_key, allow_python, stage)
+    except TidegateError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise SettingsError(
             f"the record is incomplete: {error!r}.", expected="all that `tidegate gate` wrote"
         ) from error
+    except (MemoryError, RecursionError) as error:
+        raise SettingsError(f"the record asks for too much: {error!r}.") from error
+
+
+def _unproven(content: dict[str, Any], public_key: str | Path | None) -> Verification | None:
+    """What is wrong with the hash or the signature; nothing else in the record is used before."""
+    verdict = str(content.get("verdict"))
+    if record_hash(content) != content.get(SEAL):
+        return Verification(Outcome.EDITED, verdict)
+    if public_key is not None:
+        key = read_public_key(public_key)
+        if SIGNATURE not in content:
+            return Verification(Outcome.UNSIGNED, verdict)
+        if not signature_holds(content, key):
+            return Verification(Outcome.OTHER_SIGNATURE, verdict)
+    if content.get("status") == Status.ERROR.value:
+        raise SettingsError("the record holds no decision: nothing could be decided when it was written.")
+    if content.get("kind") in ("gate", "improve") and content.get("format") == FORMAT:
+        return None
+    raise SettingsError(
+        f"the record is of kind '{content.get('kind')}', format {content.get('format')}.",
+        expected=f"a gate or improve record of format {FORMAT}",
+        remedy="Replay a record of another format with the version of Tidegate that wrote it"
+        f"{_written_by(content)}.",
+    )
 
 
 def _written_by(content: dict[str, Any]) -> str:
@@ -117,81 +167,93 @@ def _written_by(content: dict[str, Any]) -> str:
     return f" ({versions['tidegate']})" if isinstance(versions, dict) and "tidegate" in versions else ""
 
 
-def _verified(content: dict[str, Any], verdict: str, source: Any, stage: Stage) -> Verification:
-    origin = content["provenance"]
-    versions = tuple(_differences("", origin["versions"], all_versions()))
-    columns = columns_from(origin["columns"])
-    file = LogFile(source, columns, origin["read_as"], origin["estimated"])
-    opened = open_log(file, seed=content["seed"], stage=stage)
-    if opened.data_hash != origin["data_hash"]:
-        found = Difference("data_hash", origin["data_hash"], opened.data_hash)
-        return Verification(Outcome.OTHER_LOG, verdict, None, (found,), versions)
-    replayed = _replay(content, opened, stage).to_dict()
+def _verified(
+    content: dict[str, Any],
+    source: Any,
+    ledger: str | Path | None,
+    public_key: str | Path | None,
+    allow_python: bool,
+    stage: Stage,
+) -> Verification:
+    asked = recorded(content)
+    if not allow_python:
+        refuse_python(asked)
+    verdict = str(content["verdict"])
+    refused = _not_granted(content, asked, ledger)
+    if refused is not None:
+        outcome, wrong = refused
+        return Verification(outcome, verdict, None, wrong)
+    notes = tuple(_notes(content, public_key is not None, ledger is not None))
+    versions = tuple(_differences("", asked.versions, all_versions()))
+    file = LogFile(source, asked.columns, asked.read_as, asked.estimated)
+    opened = open_log(file, seed=asked.seed, stage=stage)
+    if opened.data_hash != asked.data_hash:
+        other = Difference("data_hash", asked.data_hash, opened.data_hash)
+        return Verification(Outcome.OTHER_LOG, verdict, None, (other,), versions, notes)
+    replayed = _replay(asked, opened, stage).to_dict()
     differences = tuple(_differences("", _comparable(content), _comparable(replayed)))
     outcome = _outcome(content, replayed, differences, versions)
-    return Verification(outcome, verdict, replayed["verdict"], differences, versions)
+    return Verification(outcome, verdict, replayed["verdict"], differences, versions, notes)
 
 
-def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecord | Improvement:
-    settings = restored(PlainSettings, content["settings"])
-    safe, seed, dates = content["safe"]["policy"], content["seed"], content["dates"]
-    guardrails, multiplicity = guardrails_from(content.get("guardrails"))
-    asked_for = _asked_for(content)
-    if content["kind"] == "improve":
-        search = restored(SearchChoices, content["search"])
+def _notes(content: dict[str, Any], key_given: bool, ledger_given: bool) -> Iterator[str]:
+    """What this answer says about the author of the record, its error budget, and its age."""
+    if key_given:
+        yield "The signature is that of the public key's owner."
+    elif SIGNATURE in content:
+        yield "The signature was not checked: name the public key (--public-key)."
+    else:
+        yield "Who wrote the record is not known: its hash shows changes by accident, no forgery."
+    if ledger_given:
+        yield "The ledger holds this decision."
+    elif content["budget"] is not None:
+        yield "The grant was not looked up: name the ledger of the error budget (--ledger)."
+    if content["expires_at"] < written(Conditions().decided_at):
+        yield f"The decision was good until {content['expires_at']}: gate again before you act on it."
+
+
+def _not_granted(
+    content: dict[str, Any], asked: Recorded, path: str | Path | None
+) -> tuple[Outcome, tuple[Difference, ...]] | None:
+    """Which part of the error budget does not know of this test."""
+    grant = asked.budget
+    wrong = [] if grant is None else against_rule(grant, asked.settings.alpha)
+    if wrong:
+        return Outcome.NOT_GRANTED, tuple(itertools.starmap(Difference, wrong))
+    wrong = [] if path is None else against_ledger(content, grant, read_ledger(path))
+    return (Outcome.NOT_IN_LEDGER, tuple(itertools.starmap(Difference, wrong))) if wrong else None
+
+
+def _replay(asked: Recorded, opened: OpenLog, stage: Stage) -> GateRecord | Improvement:
+    asked_for: dict[str, Any] = vars(asked.conditions)
+    if asked.search is not None:
         return improve(
             opened,
-            safe=safe,
-            settings=settings,
-            search=search,
-            guardrails=guardrails,
-            multiplicity=multiplicity,
-            reward_range=asked_for.reward_range,
-            allow_unguaranteed=asked_for.allow_unguaranteed,
-            valid_for=asked_for.valid_for,
-            now=asked_for.now,
-            dates=dates,
-            seed=seed,
+            safe=asked.safe,
+            settings=asked.settings,
+            search=asked.search,
+            **asked_for,
+            seed=asked.seed,
             stage=stage,
         )
-    known, budget = content["training"], content["budget"]
     return gate(
         opened,
-        candidate=content["candidate"]["policy"],
-        safe=safe,
-        settings=settings,
-        training=None if known is None else restored(TrainingRecord, known),
-        guardrails=guardrails,
-        multiplicity=multiplicity,
-        reward_range=asked_for.reward_range,
-        allow_unguaranteed=asked_for.allow_unguaranteed,
-        valid_for=asked_for.valid_for,
-        now=asked_for.now,
-        budget=None if budget is None else restored(Grant, budget),
-        dates=dates,
-        seed=seed,
+        candidate=asked.candidate,
+        safe=asked.safe,
+        settings=asked.settings,
+        training=asked.training,
+        budget=asked.budget,
+        **asked_for,
+        seed=asked.seed,
         stage=stage,
-    )
-
-
-def _asked_for(content: dict[str, Any]) -> Conditions:
-    """What else was asked of the gate, and when: as the record says."""
-    bound = content["range"]
-    decided, expires = (
-        datetime.datetime.fromisoformat(content[name]) for name in ("decided_at", "expires_at")
-    )
-    return Conditions(
-        reward_range=None if bound is None else (bound["low"], bound["high"]),
-        allow_unguaranteed=content["allow_unguaranteed"],
-        valid_for=expires - decided,
-        now=decided,
     )
 
 
 def _comparable(content: dict[str, Any]) -> dict[str, Any]:
     """All but the names of files and versions, which may change without changing a number."""
     origin = {k: v for k, v in content["provenance"].items() if k not in ("source", "versions")}
-    return {**{k: v for k, v in content.items() if k != SEAL}, "provenance": origin}
+    rest = {k: v for k, v in content.items() if k not in (SEAL, SIGNATURE)}
+    return {**rest, "provenance": origin}
 
 
 def _outcome(

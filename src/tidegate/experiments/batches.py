@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..arrays import ArrayLike
 from ..drivers import History, simulate
+from ..errors import SettingsError, foreign_code
 from .sweep import Columns, Runs, Sweep, resolve
 
 CURVE_BINS = 40
@@ -122,9 +123,20 @@ def compiled(batch: Batch) -> Any:
     with lock:
         if key not in _PROGRAMS:
             filled = batch.runs.take(np.zeros(batch.size, int))
-            lowered = jax.jit(_program(batch)).lower(*arguments(batch, filled))
+            lowered = _lowered(batch, filled)
             _PROGRAMS[key] = lowered.compile(compiler_options=COMPILER_OPTIONS[_on_gpu()])
     return _PROGRAMS[key]
+
+
+def _lowered(batch: Batch, filled: Runs) -> Any:
+    """The program before it is compiled: here the world and the algorithm, which may be the user's, run."""
+    sweep = batch.sweep
+    with foreign_code(
+        lambda error: SettingsError(
+            f"{sweep.world} with {sweep.algorithm} failed: {error!r}.", where=f"sweep '{sweep.name}'"
+        )
+    ):
+        return jax.jit(_program(batch)).lower(*arguments(batch, filled))
 
 
 # Batches run on several threads; each program is compiled by the first that needs it.

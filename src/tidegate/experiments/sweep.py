@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays import Values
-from ..errors import SettingsError
+from ..errors import SettingsError, foreign_code
 
 Columns: TypeAlias = dict[str, Values]  # one entry per run in each
 
@@ -127,12 +127,12 @@ def _distribution(name: str, spec: Mapping[str, list[Any]]) -> Distribution:
 def resolve(reference: str) -> Callable[..., Any]:
     """`module:name` -> the callable."""
     module, _, name = reference.partition(":")
-    try:
+    with foreign_code(
+        lambda error: SettingsError(
+            f"cannot find '{reference}': {error!r}.", expected="module:name of something importable"
+        )
+    ):
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise SettingsError(
-            f"cannot find '{reference}': {error}.", expected="module:name of something importable"
-        ) from error
     return found
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 
 from ..arrays import Values
-from ..errors import LogError
+from ..errors import LogError, foreign_code
 from .formats import PARSER_ERRORS, series
 
 MINARI = "minari:"
@@ -63,7 +63,8 @@ def minari_frame(source: Any) -> pl.DataFrame | None:
         source = _load_minari(source.removeprefix(MINARI))
     if not hasattr(source, "iterate_episodes"):
         return None
-    frames = [_episode(number, one) for number, one in enumerate(source.iterate_episodes(), 1)]
+    with foreign_code(lambda error: LogError(f"cannot read the Minari dataset: {error!r}.")):
+        frames = [_episode(number, one) for number, one in enumerate(source.iterate_episodes(), 1)]
     if not frames:
         raise LogError("the Minari dataset has no episodes.")
     try:
@@ -73,19 +74,19 @@ def minari_frame(source: Any) -> pl.DataFrame | None:
 
 
 def _load_minari(name: str) -> Any:
-    try:
-        minari = importlib.import_module("minari")
-    except ImportError as error:
-        raise LogError(
-            f"Minari is not installed, so '{name}' cannot be loaded.",
+    with foreign_code(
+        lambda error: LogError(
+            f"Minari cannot be imported, so '{name}' cannot be loaded: {error!r}.",
             remedy="pip install 'tidegate[minari]'",
-        ) from error
-    try:
+        )
+    ):
+        minari = importlib.import_module("minari")
+    with foreign_code(  # it imports the environment that the dataset names
+        lambda error: LogError(
+            f"Minari cannot load '{name}': {error!r}.", remedy="Download it first: minari download."
+        )
+    ):
         return minari.load_dataset(name)
-    except Exception as error:  # whatever Minari raises for a name it does not know
-        raise LogError(
-            f"Minari cannot load '{name}': {error}.", remedy="Download it first: minari download."
-        ) from error
 
 
 def _episode(number: int, episode: Any) -> pl.DataFrame:

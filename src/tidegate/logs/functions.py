@@ -1,5 +1,6 @@
 """A Python function as a policy: its probabilities of the logged actions, checked row by row."""
 
+import contextlib
 import importlib
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
-from ..errors import PolicyError
+from ..errors import PolicyError, foreign_code
 from .reading import LoadedLog
 
 SUM_TOLERANCE = 1e-6
@@ -26,13 +27,13 @@ def function_log_probs(name: str, loaded: LoadedLog) -> Floats:
             remedy="Write its density of the logged action into a column, and name it column:NAME.",
         )
     function, states = _imported(name), loaded.states
-    try:
-        answer = function(states)
-    except Exception as error:
-        raise PolicyError(
+    with foreign_code(
+        lambda error: PolicyError(
             f"python:{name} failed: {error!r}.",
             expected=f"a function of a polars frame with the columns {states.columns}",
-        ) from error
+        )
+    ):
+        answer = function(states)
     probs = _probabilities(answer, name, loaded)
     actions = np.asarray(loaded.log.actions)[np.asarray(loaded.log.mask)]
     with np.errstate(divide="ignore"):
@@ -45,15 +46,17 @@ def _imported(name: str) -> Any:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
-        function = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # an import runs the user's code, which may raise anything
-        raise PolicyError(
-            f"cannot import '{attribute}' from '{module}': {error!r}.",
-            expected="python:MODULE:FUNCTION, as in python:rules:propose",
-            remedy="Run from the folder of the module, or install it.",
-        ) from error
+        with foreign_code(
+            lambda error: PolicyError(
+                f"cannot import '{attribute}' from '{module}': {error!r}.",
+                expected="python:MODULE:FUNCTION, as in python:rules:propose",
+                remedy="Run from the folder of the module, or install it.",
+            )
+        ):
+            function = getattr(importlib.import_module(module), attribute)
     finally:
-        sys.path.remove(folder)
+        with contextlib.suppress(ValueError):  # the module may have removed it
+            sys.path.remove(folder)
     if not callable(function):
         kind = type(function).__name__
         raise PolicyError(f"'{attribute}' of '{module}' is of type {kind}, not a function.")
@@ -61,10 +64,10 @@ def _imported(name: str) -> Any:
 
 
 def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Floats:
-    try:
+    with foreign_code(
+        lambda error: PolicyError(f"python:{name} did not return an array of numbers ({error!r}).")
+    ):
         probs = np.asarray(answer, np.float64)
-    except (ValueError, TypeError) as error:
-        raise PolicyError(f"python:{name} did not return an array of numbers ({error}).") from error
     wanted = (loaded.table.frame.height, loaded.log.num_actions)
     if probs.shape != wanted:
         raise PolicyError(

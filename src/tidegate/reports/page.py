@@ -12,16 +12,23 @@ from matplotlib.figure import Figure
 from ..record import write_whole
 from .figures import STYLE
 
+# Nothing is loaded, run or sent, even if a name from a log should get through as markup.
+CONTENT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+)
+
 
 def templates(folder: Path) -> jinja2.Environment:
     """The page templates of a folder; a missing value is an error."""
-    return jinja2.Environment(
+    found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.globals["content_policy"] = CONTENT_POLICY
+    return found
 
 
 def inline_svg(figure: Figure, title: str) -> Markup:
