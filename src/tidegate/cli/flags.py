@@ -36,7 +36,7 @@ def _panel(name: str | None) -> Callable[..., Any]:
 
 _column, _forecast = _panel("Columns of the log"), _panel("Forecast")
 _guarding, _budget, _output = _panel("Guardrails"), _panel("Error budget"), _panel("Output")
-_search = _panel(None)
+_search, _limits = _panel(None), _panel("Limits")
 LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
 
 
@@ -89,6 +89,15 @@ class LogFlags:
             "Estimate the missing probabilities; verdicts are then not guaranteed.",
         ),
     ] = False
+    memory_limit: Annotated[
+        Text,
+        _limits(
+            "memory-limit",
+            "What the log may take in memory, as in 4GB; default $TIDEGATE_MEMORY_LIMIT, else half of "
+            "what is free.",
+            "SIZE",
+        ),
+    ] = None
 
     def file(self) -> "LogFile":
         """The log that these flags name."""
@@ -108,7 +117,7 @@ class LogFlags:
         }  # fmt: skip
         given["propensity"] = kinds.get((self.log_probs, self.densities))
         columns = override_columns(base, given)
-        return LogFile(self.log, columns, self.format, self.estimate_propensities)
+        return LogFile(self.log, columns, self.format, self.estimate_propensities, self.memory_limit)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,7 +111,9 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
     if file.estimate_propensities:
         raise SettingsError("propensities cannot be estimated from a stream.", remedy="Read the log whole.")
     stage("streaming the log")
-    streamed = stream_returns(file.source, [spec], file.columns, discount=settings.discount)
+    streamed = stream_returns(
+        file.source, [spec], file.columns, discount=settings.discount, memory_limit=file.memory_limit
+    )
     one, numbers = streamed.policies[0], streamed.episode_numbers
     settings = settings.over((float(numbers.min()), float(numbers.max())))
     stage("forecasting")
