@@ -29,6 +29,7 @@ from ..trend import TrendFit
 from .goodness import in_time_order
 
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
+MAX_DATES, MAX_EVERY = 1_000, 10**9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,8 +238,9 @@ def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeL
 
 def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
     """Past dates with enough episodes before them for a verdict, oldest first."""
-    if dates < 1 or every < 1:
-        raise SettingsError(f"dates is {dates}, every is {every}", expected="numbers from 1 up")
+    for name, value, most in (("dates", dates, MAX_DATES), ("every", every, MAX_EVERY)):
+        if not 1 <= value <= most:
+            raise SettingsError(f"{name} is {value:,}", expected=f"a whole number from 1 to {most:,}")
     numbers = np.asarray(log.episode_numbers)
     if numbers.size == 0:
         return np.zeros(0)

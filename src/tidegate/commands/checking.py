@@ -8,6 +8,7 @@ from ..forecast import Forecast, forecast_performance
 from ..record import plain, sealed
 from .opening import Log, Stage, open_log, silent
 from .provenance import Provenance, provenance
+from .room import require_room
 from .settings import PlainSettings
 
 
@@ -45,6 +46,7 @@ def check(
     spec = policy or "behavior"
     chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
     settings = (settings or PlainSettings()).over(opened.log.span)
+    require_room(opened, settings, chosen)
     forecasting = settings.forecast()
     stage("checking the log")
     return CheckRecord(

@@ -21,6 +21,7 @@ from .choices import Preset
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
+from .room import require_room
 from .settings import PlainSettings, SearchChoices
 from .starts import feature_scaling, resolve_class, start_policy
 from .training import Overlap, TrainingRecord, episodes_hash, training_path
@@ -73,6 +74,7 @@ def improve(
     opened = open_log(with_outcomes(log, guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
     chosen = (settings or PlainSettings()).over(opened.log.span)
+    require_room(opened, chosen, safe_policy, None)
     training, held_out = split_log(opened.log, train_fraction=search.train_fraction, seed=seed)
     stage("searching for a candidate")
     candidate, details = _search(training, safe_policy, chosen, search, seed)

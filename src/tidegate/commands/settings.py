@@ -12,7 +12,15 @@ from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 
 MAX_LOOKAHEAD = 1_000_000
+MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
+MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
 DEFAULT_ORDER = 3
+
+
+def require_between(name: str, value: int, least: int, most: int) -> None:
+    """A count lies in its range."""
+    if not least <= value <= most:
+        raise SettingsError(f"{name} is {value:,}", expected=f"a whole number from {least} to {most:,}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +98,7 @@ class PlainSettings:
             raise SettingsError("the lookahead is not known yet.", expected="a number of episodes")
         if not 0 < self.alpha < 1:
             raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
-        if self.draws < 1:
-            raise SettingsError(f"draws is {self.draws}", expected="a whole number from 1 up")
+        require_between("draws", self.draws, 1, MAX_DRAWS)
         shared = ForecastSettings(self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount)
         if self.preset is Preset.MULTISCALE:
             return multiscale_forecast(shared)
@@ -136,8 +143,8 @@ class SearchChoices:
     train_fraction: float = 0.5
 
     def __post_init__(self) -> None:
-        if self.hidden < 1:
-            raise SettingsError(f"hidden is {self.hidden}", expected="a width from 1 up")
+        require_between("hidden", self.hidden, 1, MAX_HIDDEN)
+        require_between("steps", self.steps, 0, MAX_STEPS)
         if not self.learning_rate > 0:
             raise SettingsError(f"learning_rate is {self.learning_rate}", expected="a positive number")
         if not self.entropy >= 0:

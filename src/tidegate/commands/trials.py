@@ -8,6 +8,7 @@ from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
 from .provenance import Provenance, provenance
+from .room import require_room
 from .settings import PlainSettings
 from .training import (
     Overlap,
@@ -55,6 +56,8 @@ def prepare(
     if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
         require_same_parts(known, candidate_policy.digest(), opened.loaded)
     safe_policy, opened = opened.policy(safe)
+    settings = (settings or PlainSettings()).over(opened.log.span)
+    require_room(opened, settings, candidate_policy, safe_policy)
     part = test_part(opened.log, known)
     return Trial(
         opened=opened,
@@ -64,7 +67,7 @@ def prepare(
         seen=part.training,
         overlap=part.overlap,
         training=known,
-        settings=(settings or PlainSettings()).over(opened.log.span),
+        settings=settings,
         seed=seed,
     )
 
