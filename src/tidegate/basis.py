@@ -8,13 +8,15 @@ import abc
 from typing import Any, Self
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from .arrays import ArrayLike
 from .inputs import array_or, number, whole
 
-MAX_ORDER = 100  # columns are written out one by one, and more waves than this are not a trend
+MAX_ORDER = 100  # more waves than this are not a trend
+WRITTEN_OUT = 16  # columns; a hundred, written out, take a minute to compile
 
 
 class TimeAxis(eqx.Module):
@@ -183,10 +185,19 @@ class PeriodicBasis(Basis):
 
 def _chebyshev(x: Float[Array, " n"], count: int) -> Float[Array, "n count"]:
     """T₀(x) … T_{count−1}(x) by their recurrence."""
+    if count > WRITTEN_OUT:
+        first = (jnp.ones_like(x), x)
+        _, rows = jax.lax.scan(lambda pair, _: (_next(x, *pair), pair[0]), first, length=count)
+        return jnp.asarray(rows.T)
     columns = [jnp.ones_like(x), x]
     for _ in range(2, count):
-        columns.append(2 * x * columns[-1] - columns[-2])
+        columns.append(_next(x, *columns[-2:])[1])
     return jnp.stack(columns[:count], axis=1)
+
+
+def _next(x: Array, before: Array, last: Array) -> tuple[Array, Array]:
+    """The last polynomial and the one that follows it."""
+    return last, 2 * x * last - before
 
 
 def _checked_period(period: Any) -> float:

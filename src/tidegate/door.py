@@ -7,6 +7,7 @@ row, and only then laid out as (episodes, steps).
 import dataclasses
 import enum
 import itertools
+import math
 import stat
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -49,6 +50,13 @@ class Steps:
     states: Values | None
     recorded: Mapping[str, Values]
     outcomes: Mapping[str, Values]
+
+    @property
+    def step_bytes(self) -> int:
+        """What one step takes, with the flag that it is filled."""
+        given = (self.actions, self.states, *self.recorded.values(), *self.outcomes.values())
+        shapes = [one.shape[1:] for one in given if one is not None]
+        return 1 + 8 * (2 + sum(math.prod(shape) for shape in shapes))
 
 
 def row_place(row: int) -> str:

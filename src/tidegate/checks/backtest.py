@@ -29,8 +29,8 @@ from ..safety import VERDICT_SEED, compare_policies, with_training
 from ..trend import TrendFit
 from .goodness import in_time_order
 
-MAX_DATES = 10_000
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
+MAX_DATES, MAX_EVERY = 1_000, 10**9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,8 +215,8 @@ def backtest(
     """
     if settings.exact:
         raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
-    dates = whole("dates", dates, 1)
-    every = settings.lookahead if every is None else whole("every", every, 1)
+    dates = whole("dates", dates, 1, MAX_DATES)
+    every = settings.lookahead if every is None else whole("every", every, 1, MAX_EVERY)
     given = None if training is None else TrainingEpisodes(training)
     seen, held_out = with_training(settings, given, HeldOutEpisodes(log))
     log, trains = _merged(None if seen is None else seen.log, held_out.log)

@@ -37,7 +37,7 @@ def _panel(name: str | None) -> Callable[..., Any]:
 
 _column, _forecast = _panel("Columns of the log"), _panel("Forecast")
 _guarding, _budget, _output = _panel("Guardrails"), _panel("Error budget"), _panel("Output")
-_verdict = _panel("Verdict")
+_verdict, _limits = _panel("Verdict"), _panel("Limits")
 _search = _panel(None)
 LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
 
@@ -91,6 +91,15 @@ class LogFlags:
             "Estimate the missing probabilities; verdicts are then not guaranteed.",
         ),
     ] = False
+    memory_limit: Annotated[
+        Text,
+        _limits(
+            "memory-limit",
+            "What the log may take in memory, as in 4GB; default $TIDEGATE_MEMORY_LIMIT, else half of "
+            "what is free.",
+            "SIZE",
+        ),
+    ] = None
 
     def file(self) -> "LogFile":
         """The log that these flags name."""
@@ -112,7 +121,7 @@ class LogFlags:
         given["propensity"] = kinds.get((self.log_probs, self.densities))
         columns = override_columns(base, given)
         kind = None if self.format is None else member("the format", Format, self.format)
-        return LogFile(self.log, columns, kind, self.estimate_propensities)
+        return LogFile(self.log, columns, kind, self.estimate_propensities, self.memory_limit)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ from ..inputs import record_of, seed_of
 from ..record import plain, sealed
 from .opening import Log, Stage, open_log, silent
 from .provenance import Provenance, provenance
+from .room import require_room
 from .settings import PlainSettings, Settings
 
 
@@ -47,6 +48,7 @@ def check(
     spec = "behavior" if policy is None else policy
     chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
     chosen_settings = wanted.over(opened.log.span)
+    require_room(opened, chosen_settings, chosen)
     forecasting = chosen_settings.forecast()
     stage("checking the log")
     return CheckRecord(

@@ -13,11 +13,13 @@ from ..forecast import Forecast, forecast_performance, forecast_returns
 from ..inputs import flag, record_of, seed_of
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
+from ..logs.memory import memory_limit
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..record import plain, sealed
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
 from .provenance import Provenance, all_versions, plain_columns, provenance
+from .room import require_forecast_room, require_room
 from .settings import PlainSettings, Settings
 
 STREAM_BYTES = 200_000_000
@@ -96,6 +98,7 @@ def should_stream(log: Log, policy: str) -> bool:
 def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
     policy, opened = opened.policy(spec)
     log, settings = opened.log, settings.over(opened.log.span)
+    require_room(opened, settings, policy)
     stage("forecasting")
     forecast, stationary = (
         forecast_performance(policy, log, one.forecast(), seed=seed)
@@ -111,9 +114,12 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
     if file.estimate_propensities:
         raise SettingsError("propensities cannot be estimated from a stream.", remedy="Read the log whole.")
     stage("streaming the log")
-    streamed = stream_returns(file.source, [spec], file.columns, discount=settings.discount)
+    streamed = stream_returns(
+        file.source, [spec], file.columns, discount=settings.discount, memory_limit=file.memory_limit
+    )
     one, numbers = streamed.policies[0], streamed.episode_numbers
     settings = settings.over((float(numbers.min()), float(numbers.max())))
+    require_forecast_room(memory_limit(file.memory_limit), numbers.size, settings)
     stage("forecasting")
     forecast, stationary = (
         forecast_returns(one.returns, numbers, chosen.forecast(), ratios=one.ratios, seed=seed)

@@ -25,6 +25,7 @@ from .conditions import WEEK, Conditions
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, Stage, open_log, silent
+from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
 from .starts import feature_scaling, resolve_class, start_policy
 from .training import Overlap, TrainingRecord, episodes_hash, training_path
@@ -92,6 +93,7 @@ def improve(
     opened = open_log(with_outcomes(log, asked_for.guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
     chosen = wanted.over(opened.log.span)
+    require_room(opened, chosen, safe_policy, None)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
     stage("searching for a candidate")
     candidate, details = _search(training, safe_policy, chosen, choices, seed)

@@ -24,12 +24,16 @@ def silent(stage: str) -> None:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LogFile:
-    """A log by name (or a frame), with its columns, its format, and what to do without propensities."""
+    """A log by name (or a frame), with its columns, its format, and what to do without propensities.
+
+    `memory_limit` is that of `read_log`.
+    """
 
     source: Source
     columns: Columns = dataclasses.field(default_factory=Columns)
     format: Format | None = None
     estimate_propensities: bool = False
+    memory_limit: int | str | None = None
 
     def __post_init__(self) -> None:
         format = None if self.format is None else member("the format", Format, self.format)
@@ -71,7 +75,7 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
     if file.estimate_propensities:
         columns = dataclasses.replace(columns, behavior_prob=None)
     stage("reading the log")
-    loaded = read_log(file.source, columns, format=file.format)
+    loaded = read_log(file.source, columns, format=file.format, memory_limit=file.memory_limit)
     data_hash = loaded.log.digest()
     if file.estimate_propensities:
         stage("estimating propensities")

@@ -9,6 +9,7 @@ from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
 from .provenance import Provenance, provenance
+from .room import require_room
 from .settings import PlainSettings, Settings
 from .training import (
     Overlap,
@@ -57,6 +58,8 @@ def prepare(
     if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
         require_same_parts(known, candidate_policy.digest(), opened.loaded)
     safe_policy, opened = opened.policy(safe)
+    chosen = wanted.over(opened.log.span)
+    require_room(opened, chosen, candidate_policy, safe_policy)
     part = test_part(opened.log, known)
     return Trial(
         opened=opened,
@@ -66,7 +69,7 @@ def prepare(
         seen=part.training,
         overlap=part.overlap,
         training=known,
-        settings=wanted.over(opened.log.span),
+        settings=chosen,
         seed=seed,
     )
 

@@ -19,11 +19,14 @@ from ..door import (
 from ..errors import LogError
 from .columns import Columns
 from .formats import Format, format_of, reading
+from .memory import MemoryLimit
 from .parts import require_parts
 from .sources import Source, source_paths, stacked
 from .specs import PolicySpec, SpecKind, column_logs, require_spec
 from .table import Places, Table, is_text
 from .timeline import episode_numbers, row_steps, row_times
+
+WORKING_COPIES = 8  # of the columns of a chunk: joined, checked, as numbers, and the next one meanwhile
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,10 +41,10 @@ class Rows:
 
 
 def whole_episodes(
-    source: Source, columns: Columns, specs: Sequence[PolicySpec], chunk_rows: int
+    source: Source, columns: Columns, specs: Sequence[PolicySpec], chunk_rows: int, limit: MemoryLimit
 ) -> Iterator[Rows]:
     """Rows of whole episodes; the next ones are read and checked while the present ones are used."""
-    chunks = _whole_episodes(source, columns, specs, chunk_rows)
+    chunks = _whole_episodes(source, columns, specs, chunk_rows, limit)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(next, chunks, None)
         while (rows := waiting.result()) is not None:
@@ -50,13 +53,14 @@ def whole_episodes(
 
 
 def _whole_episodes(
-    source: Source, columns: Columns, specs: Sequence[PolicySpec], chunk_rows: int
+    source: Source, columns: Columns, specs: Sequence[PolicySpec], chunk_rows: int, limit: MemoryLimit
 ) -> Iterator[Rows]:
     carried: Table | None = None
     last = -np.inf
     for chunk in _tables(source, columns, specs, chunk_rows):
         table = chunk if carried is None else _joined(carried, chunk)
         ids = _ids(table, columns)
+        _require_room(table, ids, limit)
         cut = int(episode_starts(ids)[-1])
         carried = table.take(slice(cut, None))
         if cut:
@@ -65,6 +69,16 @@ def _whole_episodes(
     if carried is None:
         raise LogError("the log has no rows.", expected="at least one episode with one step")
     yield _checked(carried, _ids(carried, columns), columns, specs, last)
+
+
+def _require_room(table: Table, ids: Values, limit: MemoryLimit) -> None:
+    """An episode is computed as a whole, so the longest one must fit."""
+    limit.require(
+        WORKING_COPIES * table.frame.estimated_size(),
+        f"an episode of more than {ids.size - int(episode_starts(ids)[-1]):,} steps",
+        where=table.places(ids.size - 1),
+        remedy="split the episode",
+    )
 
 
 def _checked(table: Table, ids: Values, columns: Columns, specs: Sequence[PolicySpec], last: float) -> Rows:

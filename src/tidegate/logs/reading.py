@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 
 from ..arrays import Values
-from ..door import check_rows, to_grid
+from ..door import Steps, check_rows, episode_starts, to_grid
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..inputs import member
 from .columns import Columns, columns_of
 from .formats import Format
+from .memory import MemoryLimit
+from .memory import memory_limit as resolve_limit
 from .parts import action_labels, read_steps, require_parts
 from .sources import Source, read_table
 from .table import Table
@@ -22,6 +24,9 @@ from .timeline import TimeMeaning, timeline
 
 if TYPE_CHECKING:
     from .propensities import Calibration
+
+ACTION_BYTES = 100  # of counts, shares and parameters for each action
+GRID_COPIES = 3  # of the log: as it was read, split, and on the device
 
 
 class Propensities(enum.Enum):
@@ -38,7 +43,8 @@ class LoadedLog:
 
     `table` holds all columns of the source, its rows sorted by episode and step as in the log: row r
     of the table is the r-th filled step of `log`, episode after episode. `labels` are the names of the
-    actions 0, 1, …, if the source has names. `notes` are sentences for the user.
+    actions 0, 1, …, if the source has names. `notes` are sentences for the user. `limit` is how much
+    memory may be used for all that follows.
     """
 
     log: EpisodeLog
@@ -49,6 +55,7 @@ class LoadedLog:
     propensities: Propensities = Propensities.LOGGED
     calibration: "Calibration | None" = None
     notes: tuple[str, ...] = ()
+    limit: MemoryLimit = dataclasses.field(default_factory=resolve_limit)
 
     @property
     def source(self) -> str:
@@ -71,17 +78,23 @@ class LoadedLog:
 
 
 def read_log(
-    source: Source, columns: Columns | Mapping[str, Any] | None = None, *, format: Format | str | None = None
+    source: Source,
+    columns: Columns | Mapping[str, Any] | None = None,
+    *,
+    format: Format | str | None = None,
+    memory_limit: int | str | None = None,
 ) -> LoadedLog:
     """Read and check a log: a path, a glob, a list of paths, `-`, a frame, or a Minari dataset.
 
     Rows may come in any order; they are sorted by episode (or time) and step. The file's name tells
     the format (`.parquet`, `.csv`, `.tsv`, `.jsonl`, each also with `.gz`), else its first bytes do;
-    `format` overrides both. Raises `LogError` or `SettingsError`, and nothing else.
+    `format` overrides both. A log that would take more memory than the limit (bytes, or text as in
+    "4GB"; by default `TIDEGATE_MEMORY_LIMIT`, else half of what is free) is refused before it is read.
+    Raises `LogError` or `SettingsError`, and nothing else.
     """
-    columns = columns_of(columns)
+    columns, limit = columns_of(columns), resolve_limit(memory_limit)
     format = None if format is None else member("the format", Format, format)
-    table = read_table(source, format)
+    table = read_table(source, format, limit)
     if table.frame.height == 0:
         raise LogError(
             f"{table.name} has no rows.",
@@ -96,8 +109,10 @@ def read_log(
     if columns.episode is None and columns.step in table.frame.columns:
         notes.append(f"Every row counts as an episode, although there is a column '{columns.step}'.")
     labels = action_labels(table, columns)
+    steps = read_steps(table, columns, labels)
+    _require_grid(steps, line.episodes, table, limit)
     fields = check_rows(
-        read_steps(table, columns, labels),
+        steps,
         line.episodes,
         line.steps,
         (columns.episode or "episode", str(columns.step)),
@@ -105,6 +120,12 @@ def read_log(
         len(labels) or columns.num_actions,
         table.places,
     )
+    if fields["num_actions"] is not None:
+        limit.require(
+            fields["num_actions"] * ACTION_BYTES,
+            f"{table.name}, whose actions are numbered up to {fields['num_actions'] - 1:,},",
+            remedy="number the actions from 0 without gaps",
+        )
     return LoadedLog(
         log=EpisodeLog(**{**fields, "episode_numbers": line.episode_numbers}),
         table=table,
@@ -113,4 +134,19 @@ def read_log(
         labels=labels,
         propensities=Propensities.ABSENT if columns.behavior_prob is None else Propensities.LOGGED,
         notes=tuple(notes),
+        limit=limit,
+    )
+
+
+def _require_grid(steps: Steps, episodes: Values, table: Table, limit: MemoryLimit) -> None:
+    """All episodes are laid out with room for as many steps as the longest has."""
+    starts = episode_starts(episodes)
+    lengths = np.diff(np.append(starts, episodes.size))
+    longest = int(lengths.argmax())
+    cells = lengths.size * int(lengths[longest])
+    limit.require(
+        cells * steps.step_bytes * GRID_COPIES,
+        f"{lengths.size:,} episodes with room for {lengths[longest]:,} steps each, as in the longest one,",
+        where=f"{table.places(int(starts[longest]))}, episode {longest + 1}",
+        remedy="split that episode",
     )

@@ -10,26 +10,31 @@ import numpy as np
 import polars as pl
 
 from ..errors import LogError
-from .formats import Format, format_of, parse
+from .formats import COPIES, PART, Format, bounded_read, format_of, parse
 from .frames import frame_in_memory, minari_frame
+from .memory import MemoryLimit, memory_limit
 from .table import Places, Table
 
 Source: TypeAlias = str | Path | Sequence[str | Path] | Any
 
 
-def read_table(source: Source, format: Format | None = None) -> Table:
+def read_table(source: Source, format: Format | None = None, limit: MemoryLimit | None = None) -> Table:
     """Read the whole source; the file's name or its first bytes tell the format."""
+    limit = limit or memory_limit()
     for reader, name in ((minari_frame, "the Minari dataset"), (frame_in_memory, "the frame")):
         frame = reader(source)
         if frame is not None:
             return Table(frame, Places(("",), (0,), np.arange(frame.height), base=0), name)
     if isinstance(source, str) and source == "-":
         names = ["standard input"]
-        read = [parse(sys.stdin.buffer.read(), names[0], format)]
+        content = bounded_read(sys.stdin.buffer, names[0], limit)
+        read = [parse(content, names[0], format, limit)]
     else:
         paths = source_paths(source)
-        names = [path.name for path in paths]
-        read = [parse(_bytes(path), path.name, format or format_of(path)) for path in paths]
+        names, read = [path.name for path in paths], []
+        for path in paths:
+            read.append(parse(_bytes(path, limit), path.name, format or format_of(path), limit))
+            limit = limit.beside(COPIES * int(read[-1][0].estimated_size()))
     counts = [int(rows.max(initial=-1)) + 1 for _, rows in read]
     firsts = tuple(int(one) for one in np.cumsum([0, *counts[:-1]]))
     rows = np.concatenate([rows + first for (_, rows), first in zip(read, firsts, strict=True)])
@@ -65,8 +70,9 @@ def _matches(name: str) -> list[Path]:
     return found
 
 
-def _bytes(path: Path) -> bytes:
+def _bytes(path: Path, limit: MemoryLimit) -> bytes:
     try:
+        limit.require(COPIES * path.stat().st_size, path.name, remedy=PART)
         return path.read_bytes()
     except OSError as error:
         raise LogError(f"cannot read {path}: {error.strerror or error}.") from error

@@ -17,11 +17,13 @@ from ..errors import LogError, SettingsError
 from ..inputs import number, whole
 from .chunks import Rows, whole_episodes
 from .columns import Columns, TimeUnit, columns_of
+from .memory import memory_limit as resolve_limit
 from .parts import missing_propensities
 from .sources import Source
 from .specs import PolicySpec, SpecKind, parse_spec
 from .timeline import TimeMeaning, axis_numbers
 
+EPISODE_BYTES = 500  # of all arrays with one number per episode, up to the forecast
 CHUNK_ROWS = 500_000  # measured best of 100,000 to 2,000,000 on two cores
 
 
@@ -65,19 +67,25 @@ def stream_returns(
     *,
     discount: float = 1.0,
     chunk_rows: int = CHUNK_ROWS,
+    memory_limit: int | str | None = None,
 ) -> StreamedReturns:
     """Per-episode returns of the policies `behavior`, `column:NAME` and `ratio:NAME`, from Parquet.
 
     The rows of an episode must be next to each other, in the order of their steps; without a time
     column, episodes must be in the order of their numbers. The actions are not read: only the policies'
     probabilities of them matter. Forecast the result with `tidegate.forecast.forecast_returns`.
+    `memory_limit` is that of `read_log`: it bounds the longest episode and the number of episodes.
     """
     columns = columns_of(columns)
     discount, chunk_rows = number("discount", discount, 0, 1), whole("chunk_rows", chunk_rows, 1)
     listed = [policies] if isinstance(policies, str) else policies
     specs = tuple(one if isinstance(one, PolicySpec) else parse_spec(one) for one in listed)
     _check_settings(columns, specs)
-    blocks = [_block(rows, discount) for rows in whole_episodes(source, columns, specs, chunk_rows)]
+    limit, blocks, episodes = resolve_limit(memory_limit), [], 0
+    for rows in whole_episodes(source, columns, specs, chunk_rows, limit):
+        blocks.append(_block(rows, discount))
+        episodes += rows.starts.size
+        limit.require(episodes * EPISODE_BYTES, f"a log of more than {episodes:,} episodes")
     ids, times, lengths, sums = (np.concatenate(pieces, axis=-1) for pieces in zip(*blocks, strict=True))
     order, numbers, meaning = _timeline(ids, times, columns)
     lengths, sums = lengths[order], sums[:, :, order]

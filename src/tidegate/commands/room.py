@@ -1,0 +1,41 @@
+"""Is there memory for what a command computes from a log? Asked before it starts."""
+
+from ..bootstrap import BLOCK
+from ..logs.memory import MemoryLimit
+from ..policies import DiscretePolicy, Policy
+from .choices import Preset
+from .opening import OpenLog
+from .settings import PlainSettings
+
+# Measured on logs of 0.2 to 3 million episodes with `gate`, `evaluate` and `check`, and rounded up.
+EPISODE_BYTES = {Preset.MULTISCALE: 3_500, Preset.PAPER: 800}
+STEP_BYTES = 500
+VALUE_BYTES = 250  # of each action at each step, where a model predicts what it is worth
+DRAW_BYTES = 10  # of each draw for each episode of a block
+
+
+def require_room(opened: OpenLog, settings: PlainSettings, *policies: Policy | None) -> None:
+    """The forecasts of these policies fit into the log's memory limit; None is one yet to be found."""
+    log, limit = opened.log, opened.loaded.limit
+    steps, actions = log.mask.size, log.num_actions
+    limit.require(steps * STEP_BYTES, f"a log with room for {steps:,} steps", remedy="use its latest part")
+    limit = limit.beside(steps * STEP_BYTES)
+    require_forecast_room(limit, log.capacity, settings)
+    lists_actions = any(one is None or isinstance(one, DiscretePolicy) for one in policies)
+    if settings.doubly_robust and lists_actions and actions is not None:
+        limit.require(
+            steps * actions * VALUE_BYTES,
+            f"a prediction for each of {actions:,} actions at each of {steps:,} steps",
+            remedy="give the policy as a column of probabilities (column:NAME)",
+        )
+
+
+def require_forecast_room(limit: MemoryLimit, episodes: int, settings: PlainSettings) -> None:
+    """A forecast from the returns of this many episodes fits."""
+    needed = episodes * EPISODE_BYTES[settings.preset]
+    limit.require(needed, f"a forecast from {episodes:,} episodes", remedy="use the latest part of the log")
+    limit.beside(needed).require(
+        settings.draws * min(episodes, BLOCK) * DRAW_BYTES,
+        f"a bootstrap of {settings.draws:,} draws",
+        remedy="lower --draws",
+    )
