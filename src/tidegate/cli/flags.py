@@ -69,6 +69,9 @@ class LogFlags:
             "What the time axis and the lookahead count: episode, hour, day or number.",
         ),
     ] = None
+    confirm_order: Annotated[
+        bool, _column("confirm-order", "Episode numbers grow with time, although the rows are not in order.")
+    ] = False
     actions: Annotated[
         Text, _column("actions", "All actions by name, in the order of a policy's outputs.")
     ] = None
@@ -107,6 +110,7 @@ class LogFlags:
             (True, False): "log_probability", (False, True): "density", (True, True): "log_density",
         }  # fmt: skip
         given["propensity"] = kinds.get((self.log_probs, self.densities))
+        given["confirmed_order"] = self.confirm_order or None
         columns = override_columns(base, given)
         return LogFile(self.log, columns, self.format, self.estimate_propensities)
 

@@ -16,6 +16,8 @@ from ..commands.guarding import outcome_values
 from ..commands.improvement import Improvement
 from ..commands.plans import PlanRecord
 from ..commands.provenance import Provenance
+from ..commands.training import Overlap
+from ..commands.trials import TrialRecord, origin_assumptions
 from ..commands.verification import Verification
 from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
@@ -53,6 +55,12 @@ def _origin(console: Console, origin: Provenance) -> None:
         _say(console, note)
     if origin.calibration is not None:
         _say(console, origin.calibration["text"])
+
+
+def _trust(console: Console, record: TrialRecord) -> None:
+    for assumption in record.assumptions:
+        _say(console, assumption)
+    _caveats(console, record.caveats)
 
 
 def _caveats(console: Console, caveats: Iterable[str]) -> None:
@@ -171,6 +179,7 @@ def _change(value: float) -> str:
 
 def _check(console: Console, record: CheckRecord) -> None:
     _origin(console, record.provenance)
+    _caveats(console, record.provenance.caveats)
     what = "what was observed" if record.policy == "behavior" else record.policy
     _findings(console, record.check.findings, f"Is this log fit for {what}?")
     count = len(record.check.warnings)
@@ -210,8 +219,10 @@ def _gate(console: Console, record: GateRecord) -> None:
             _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
     if record.backtest is not None:
         _say(console, str(record.backtest))
-    if record.training is not None:
+    if record.overlap is Overlap.HELD_OUT:
         _say(console, record.overlap.value)
+    for assumption in origin_assumptions(record.overlap, record.candidate):
+        _say(console, assumption)
     if record.budget is not None:
         _say(console, f"Error budget: {record.budget}")
     _caveats(console, record.caveats)
@@ -232,7 +243,7 @@ def _improvement(console: Console, record: Improvement) -> None:
 def _backtest(console: Console, record: BacktestRecord) -> None:
     _origin(console, record.provenance)
     past = record.backtest
-    _caveats(console, record.caveats)
+    _trust(console, record)
     table = Table(title=f"The gate at {past.dates.size} past dates")
     for name in ("date", "verdict", "candidate\nforecast", "then\nestimated", "safe\nforecast",
                  "then\nestimated", "advantage"):  # fmt: skip
@@ -248,7 +259,7 @@ def _backtest(console: Console, record: BacktestRecord) -> None:
 
 def _plan(console: Console, record: PlanRecord) -> None:
     _origin(console, record.provenance)
-    _caveats(console, record.caveats)
+    _trust(console, record)
     _say(console, record.plan.sentence)
     if record.lacking_actions:
         _say(console, f"Actions that lack data: {', '.join(record.lacking_actions)}.")

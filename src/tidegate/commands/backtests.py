@@ -8,7 +8,7 @@ from ..checks.backtest import backtest as backtest_log
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
 from .settings import PlainSettings
-from .trials import Training, TrialRecord, about, prepare
+from .trials import Origin, Training, TrialRecord, about, prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -22,7 +22,7 @@ class BacktestRecord(TrialRecord):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate backtest --json` prints."""
-        return sealed("backtest", {"caveats": list(self.caveats), **plain(self)})
+        return sealed("backtest", {**self.told, **plain(self)})
 
 
 def backtest(
@@ -32,6 +32,7 @@ def backtest(
     safe: str = "behavior",
     settings: PlainSettings | None = None,
     training: Training = None,
+    candidate_from: Origin = None,
     dates: int = 20,
     every: int | None = None,
     seed: int = 0,
@@ -42,7 +43,7 @@ def backtest(
     Without a candidate, only the coverage of the intervals for the logged policy is of interest. For a
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
-    trial = prepare(log, candidate, safe, settings, training, seed, stage)
+    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
     stage("using the gate at past dates")
     result = backtest_log(
         *trial.policies,

@@ -21,7 +21,7 @@ from .provenance import Provenance, provenance
 from .questions import allowed, last_episode, question, require_p_value
 from .settings import PlainSettings
 from .training import Overlap, TrainingRecord
-from .trials import Training, Trial, origin_caveats, prepare
+from .trials import Origin, Training, Trial, origin_caveats, prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,6 +37,7 @@ class GateRecord:
     guarded: GuardedDecision
     candidate: str
     safe: str
+    candidate_from: str | None
     checks: dict[str, LogCheck]
     caveats: tuple[str, ...]
     overlap: Overlap
@@ -112,6 +113,7 @@ def gate(
     safe: str = "behavior",
     settings: PlainSettings | None = None,
     training: Training = None,
+    candidate_from: Origin = None,
     guardrails: Sequence[Guardrail] = (),
     multiplicity: Multiplicity = Multiplicity.HOLM,
     budget: Budget | Grant | None = None,
@@ -122,7 +124,9 @@ def gate(
     """Will the candidate beat the safe policy over the next `lookahead` episodes of this log's world?
 
     If the candidate was found by `improve`, the record beside it (or the one named by `training`) says
-    which episodes its search has seen: these are not tested. With `dates`, the record also holds a
+    which episodes its search has seen: these are not tested. For any other candidate, `candidate_from` says
+    what it was made with: `this-log`, `elsewhere`, or `before:TIME`; only what it cannot have seen is
+    tested. With `dates`, the record also holds a
     backtest of the test episodes at that many past dates. With `guardrails`, their outcomes are read and
     tested too, and must not be forecast to worsen by more than their margins.
 
@@ -132,7 +136,7 @@ def gate(
     if budget is not None:
         require_p_value(settings)
     wanted = with_outcomes(log, guardrails)
-    trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
+    trial = prepare(wanted, candidate, safe, settings, training, candidate_from, seed, stage)
     if budget is None:
         return decide(trial, dates, stage, guardrails, multiplicity)
     asked = question(trial, guardrails, multiplicity)
@@ -193,6 +197,7 @@ def decide(
         guarded=guarded,
         candidate=trial.names[0],
         safe=trial.names[1],
+        candidate_from=trial.candidate_from,
         checks=checks,
         caveats=(*origin_caveats(origin, trial.overlap, trial.names[0]), *_misfits(checks)),
         overlap=trial.overlap,

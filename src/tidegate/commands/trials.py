@@ -4,13 +4,16 @@ import dataclasses
 from pathlib import Path
 
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
+from ..errors import SettingsError
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
+from .origins import CandidateOrigin, origin_part, parse_origin
 from .provenance import Provenance, provenance
 from .settings import PlainSettings
 from .training import (
     Overlap,
+    TestPart,
     TrainingRecord,
     read_training,
     require_same_parts,
@@ -19,13 +22,15 @@ from .training import (
 )
 
 Training = str | Path | TrainingRecord | None
+Origin = str | CandidateOrigin | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
     """Names and policies are those of the candidate and of the safe policy, in this order.
 
-    `seen` are the episodes that the candidate's search has seen, where they are in this log.
+    `seen` are the episodes that the candidate was made with, or may have been, where they are in this log;
+    `candidate_from` is what its owner says about that.
     """
 
     opened: OpenLog
@@ -37,6 +42,7 @@ class Trial:
     training: TrainingRecord | None
     settings: PlainSettings
     seed: int
+    candidate_from: str | None = None
 
 
 def prepare(
@@ -45,17 +51,19 @@ def prepare(
     safe: str,
     settings: PlainSettings | None,
     training: Training,
+    candidate_from: Origin,
     seed: int,
     stage: Stage,
 ) -> Trial:
-    """Open the log, resolve both policies, and leave out the episodes that a search has seen."""
+    """Open the log, resolve both policies, and leave out the episodes that the candidate was made with."""
+    origin = parse_origin(candidate_from)
     opened = open_log(log, seed=seed, stage=stage)
     known = _known_training(candidate, training)
     candidate_policy, opened = opened.policy(candidate)
     if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
         require_same_parts(known, candidate_policy.digest(), opened.loaded)
     safe_policy, opened = opened.policy(safe)
-    part = test_part(opened.log, known)
+    part = _test_part(opened, known, origin)
     return Trial(
         opened=opened,
         names=(candidate, safe),
@@ -66,7 +74,21 @@ def prepare(
         training=known,
         settings=(settings or PlainSettings()).over(opened.log.span),
         seed=seed,
+        candidate_from=None if origin is None else str(origin),
     )
+
+
+def _test_part(opened: OpenLog, known: TrainingRecord | None, origin: CandidateOrigin | None) -> TestPart:
+    part = test_part(opened.log, known)
+    if origin is None:
+        return part
+    if part.overlap is Overlap.HELD_OUT:
+        raise SettingsError(
+            f"the candidate is said to come from '{origin}', and its training record names the episodes of "
+            "this log that its search has seen.",
+            remedy="Leave out --candidate-from: only the other episodes are tested.",
+        )
+    return origin_part(opened.loaded, origin)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -75,6 +97,7 @@ class TrialRecord:
 
     candidate: str
     safe: str
+    candidate_from: str | None
     overlap: Overlap
     settings: PlainSettings
     seed: int
@@ -85,25 +108,45 @@ class TrialRecord:
         """What a reader must know first."""
         return origin_caveats(self.provenance, self.overlap, self.candidate)
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken on trust about where the candidate came from."""
+        return origin_assumptions(self.overlap, self.candidate)
 
-def about(trial: Trial) -> tuple[str, str, Overlap, PlainSettings, int, Provenance]:
+    @property
+    def told(self) -> dict[str, list[str]]:
+        """The sentences of the record, as JSON values."""
+        return {"caveats": list(self.caveats), "assumptions": list(self.assumptions)}
+
+
+def about(trial: Trial) -> tuple[str, str, str | None, Overlap, PlainSettings, int, Provenance]:
     """The fields of a `TrialRecord`."""
     origin = provenance(trial.opened)
-    return (*trial.names, trial.overlap, trial.settings, trial.seed, origin)
+    return (*trial.names, trial.candidate_from, trial.overlap, trial.settings, trial.seed, origin)
 
 
 def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tuple[str, ...]:
-    """The caveats that follow from where the propensities and the candidate came from."""
-    caveats = [origin.propensities] if origin.estimated else []
-    if overlap is Overlap.UNKNOWN:
+    """The caveats that follow from the log's order, and from where propensities and candidate came from."""
+    caveats = [*([origin.propensities] if origin.estimated else []), *origin.caveats]
+    if overlap in (Overlap.UNKNOWN, Overlap.THIS_LOG):
         caveats.append(overlap.value)
-    saved = candidate.startswith(f"{SpecKind.POLICY.value}:")
-    if overlap is Overlap.UNTRAINED and saved:
+    if overlap is Overlap.UNTRAINED and _saved(candidate):
         caveats.append(
-            f"There is no decision record beside {candidate}. If it was found with this log, the "
-            "verdict is not valid: name the record of its training."
+            f"There is no decision record beside {candidate}. If it was found with this log, the verdict is "
+            "not valid: name the record of its training, or say where it came from with --candidate-from."
         )
     return tuple(caveats)
+
+
+def origin_assumptions(overlap: Overlap, candidate: str) -> tuple[str, ...]:
+    """What the verdict takes on trust about the candidate's origin; unlike a caveat, it blocks nothing."""
+    asked = candidate != SpecKind.BEHAVIOR.value and not _saved(candidate)
+    told = overlap in (Overlap.ELSEWHERE, Overlap.EARLIER)
+    return (overlap.value,) if told or (overlap is Overlap.UNTRAINED and asked) else ()
+
+
+def _saved(candidate: str) -> bool:
+    return candidate.startswith(f"{SpecKind.POLICY.value}:")
 
 
 def _known_training(candidate: str, given: Training) -> TrainingRecord | None:

@@ -152,6 +152,7 @@ def _replay(content: dict[str, Any], opened: OpenLog, stage: Stage) -> GateRecor
         safe=safe,
         settings=settings,
         training=None if known is None else restored(TrainingRecord, known),
+        candidate_from=content["candidate_from"],
         guardrails=guardrails,
         multiplicity=multiplicity,
         budget=None if budget is None else restored(Grant, budget),

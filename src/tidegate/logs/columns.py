@@ -37,7 +37,8 @@ class Columns:
     tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
     of a policy's outputs; without it, text labels are sorted, and integers stand for themselves.
     `propensity` says what `behavior_prob` and the probability columns of policies hold. `outcomes` are
-    columns of further measurements of each step, which guardrails watch.
+    columns of further measurements of each step, which guardrails watch. `confirmed_order` says that
+    the episode numbers grow with time, although the rows come in another order.
     """
 
     episode: str | None = "episode"
@@ -53,6 +54,7 @@ class Columns:
     propensity: Propensity = Propensity.PROBABILITY
     actions: tuple[Any, ...] = ()
     num_actions: int | None = None
+    confirmed_order: bool = False
 
     def __post_init__(self) -> None:
         parts = (self.episode, self.step, self.behavior_prob, self.reward, *self.action_columns)
@@ -81,6 +83,15 @@ class Columns:
                 remedy="Several action columns are for continuous actions: set the propensity to "
                 "'log_density' or 'density'.",
             )
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The part that each column plays."""
+        single = ("episode", "step", "behavior_prob", "reward", "state", "time")
+        named = {getattr(self, part): part for part in single}
+        lists = {"action": self.action_columns, "features": self.features, "outcomes": self.outcomes}
+        listed = {name: part for part, names in lists.items() for name in names}
+        return {name: part for name, part in {**listed, **named}.items() if name is not None}
 
     @property
     def action_columns(self) -> tuple[str, ...]:
@@ -137,6 +148,10 @@ def _column_value(name: str, value: Any) -> Any:
     if name == "num_actions":
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise SettingsError(f"num_actions is {value!r}.", expected="a whole number from 1 up")
+        return value
+    if name == "confirmed_order":
+        if not isinstance(value, bool):
+            raise SettingsError(f"confirmed_order is {value!r}.", expected="true or false")
         return value
     if name in _LISTS or (name == "action" and isinstance(value, list | tuple)):
         return _list(name, value)
