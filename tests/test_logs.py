@@ -437,13 +437,14 @@ def test_a_function_as_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         ("column:", SettingsError, r"does not name"),
         ("behavior:x", SettingsError, r"does not name"),
         ("column:new_porb", LogError, r"no column 'new_porb'.*Did you mean 'new_prob'"),
-        ("column:reward", LogError, r"row 1: column:reward probability is 2 \(and 4 more: row 2"),
+        ("column:large", LogError, r"row 1: column:large probability is 2 \(and 4 more: row 2"),
         ("column:time", LogError, r"row 0; row 1; row 2 \(and 3 more\).*not a number"),
         ("ratio:negative", LogError, r"row 0: ratio:negative is -1.*0 or more"),
     ],
 )
 def test_bad_specs(spec: str, error: type[Exception], message: str) -> None:
-    loaded = read_log(FRAME.with_columns(negative=pl.Series([-1.0, 1, 1, 1, 1, 1])))
+    negative, large = pl.Series([-1.0, 1, 1, 1, 1, 1]), pl.Series([1.0, 2, 3, 4, 5, 6])
+    loaded = read_log(FRAME.with_columns(negative=negative, large=large))
     with pytest.raises(error, match=message):
         resolve_policy(spec, loaded)
 

@@ -108,6 +108,9 @@ def test_episodes_run_on_from_file_to_file(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", list(TimeUnit))
 def test_time_orders_the_episodes(path: Path, unit: TimeUnit) -> None:
+    if unit in (TimeUnit.HOUR, TimeUnit.DAY):
+        path = path.with_name("unix.parquet")
+        FRAME.with_columns(hour=1.7e9 + 3600 * pl.col("hour")).write_parquet(path)
     columns = Columns(episode="name", time="hour", time_unit=unit)
     streamed = stream_returns(path, ["column:new_prob"], columns, chunk_rows=50)
     policy, loaded = resolve_policy("column:new_prob", read_log(path, columns))

@@ -71,6 +71,9 @@ class LogFlags:
             "What the time axis and the lookahead count: episode, hour, day or number.",
         ),
     ] = None
+    confirm_order: Annotated[
+        bool, _column("confirm-order", "Episode numbers grow with time, although the rows are not in order.")
+    ] = False
     actions: Annotated[
         Text, _column("actions", "All actions by name, in the order of a policy's outputs.")
     ] = None
@@ -119,6 +122,7 @@ class LogFlags:
             (True, False): "log_probability", (False, True): "density", (True, True): "log_density",
         }  # fmt: skip
         given["propensity"] = kinds.get((self.log_probs, self.densities))
+        given["confirmed_order"] = self.confirm_order or None
         columns = override_columns(base, given)
         kind = None if self.format is None else member("the format", Format, self.format)
         return LogFile(self.log, columns, kind, self.estimate_propensities, self.memory_limit)

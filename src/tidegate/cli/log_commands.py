@@ -41,6 +41,15 @@ Training = Annotated[
         help="Record of `improve` for a candidate that it found; default the one beside the policy.",
     ),
 ]
+CandidateFrom = Annotated[
+    str | None,
+    typer.Option(
+        "--candidate-from",
+        help="What the candidate was made with: this-log, elsewhere, or before:TIME (as the log writes "
+        "times); only later episodes are tested.",
+        metavar="ORIGIN",
+    ),
+]
 Dates = Annotated[
     int | None,
     typer.Option("--backtest", min=0, help="Also backtest at this many past dates; 20 in a report."),
@@ -135,6 +144,10 @@ def _content(record: Any, key: "PrivateKey | None") -> Content:
     return record.to_dict() if key is None else signed(record.to_dict(), key)
 
 
+def _policies(candidate: str, safe: str, training: Path | None, origin: str | None) -> dict[str, Any]:
+    return {"candidate": candidate, "safe": safe, "training": training, "candidate_from": origin}
+
+
 def _dates(given: int | None, output: OutputFlags) -> int:
     if given is not None:
         return given
@@ -185,6 +198,7 @@ def gate(
     candidate: Candidate,
     safe: Safe = "behavior",
     training: Training = None,
+    candidate_from: CandidateFrom = None,
     dates: Dates = None,
     record: Annotated[Path, typer.Option("--record", help="Where the decision record goes.")] = Path(
         "decision.json"
@@ -198,7 +212,7 @@ def gate(
     """
     from ..record import write_record
 
-    policies = {"candidate": candidate, "safe": safe, "training": training}
+    policies = _policies(candidate, safe, training, candidate_from)
     budget, key = spends.ledger(), signs.key()
     outcomes = {**watched.choices(), **verdict.choices()}
     past = _dates(dates, output)
@@ -258,6 +272,7 @@ def backtest(
     candidate: Candidate = "behavior",
     safe: Safe = "behavior",
     training: Training = None,
+    candidate_from: CandidateFrom = None,
     dates: Annotated[int, typer.Option("--dates", min=1, help="How many past dates.")] = 20,
     every: Annotated[
         int | None, typer.Option("--every", min=1, help="How far apart; default the lookahead.")
@@ -267,7 +282,7 @@ def backtest(
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
-    policies = {"candidate": candidate, "safe": safe, "training": training}
+    policies = _policies(candidate, safe, training, candidate_from)
     _finish(_run("backtest", log, forecast, **policies, dates=dates, every=every), output)
 
 
@@ -277,13 +292,14 @@ def plan(
     candidate: Candidate,
     safe: Safe = "behavior",
     training: Training = None,
+    candidate_from: CandidateFrom = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """About how many more episodes until this candidate could pass, and which actions lack data?
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
-    policies = {"candidate": candidate, "safe": safe, "training": training}
+    policies = _policies(candidate, safe, training, candidate_from)
     _print(_run("plan", log, forecast, **policies), as_json)
 
 

@@ -21,6 +21,8 @@ from ..commands.guarding import outcome_values
 from ..commands.improvement import Improvement
 from ..commands.plans import PlanRecord
 from ..commands.provenance import Provenance
+from ..commands.training import Overlap
+from ..commands.trials import TrialRecord
 from ..commands.verification import Verification
 from ..comparison import Status
 from ..forecast import Forecast
@@ -65,6 +67,12 @@ def _origin(console: Console, origin: Provenance) -> None:
     if origin.calibration is not None:
         for line in origin.calibration["text"].splitlines():
             _say(console, line)
+
+
+def _trust(console: Console, record: TrialRecord) -> None:
+    for assumption in record.assumptions:
+        _say(console, assumption)
+    _caveats(console, record.caveats)
 
 
 def _caveats(console: Console, caveats: Iterable[str]) -> None:
@@ -180,6 +188,7 @@ def _change(value: float) -> str:
 
 def _check(console: Console, record: CheckRecord) -> None:
     _origin(console, record.provenance)
+    _caveats(console, record.provenance.caveats)
     what = "what was observed" if record.policy == "behavior" else record.policy
     _findings(console, record.check.findings, f"Is this log fit for {what}?")
     count = len(record.check.warnings)
@@ -219,7 +228,7 @@ def _gate(console: Console, record: GateRecord) -> None:
             _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
     if record.backtest is not None:
         _say(console, str(record.backtest))
-    if record.training is not None:
+    if record.overlap is Overlap.HELD_OUT:
         _say(console, record.overlap.value)
     if record.budget is not None:
         _say(console, f"Error budget: {record.budget}")
@@ -246,7 +255,7 @@ def _improvement(console: Console, record: Improvement) -> None:
 def _backtest(console: Console, record: BacktestRecord) -> None:
     _origin(console, record.provenance)
     past = record.backtest
-    _caveats(console, record.caveats)
+    _trust(console, record)
     table = Table(title=f"The gate at {past.dates.size} past dates")
     for name in ("date", "verdict", "candidate\nforecast", "then\nestimated", "safe\nforecast",
                  "then\nestimated", "advantage"):  # fmt: skip
@@ -262,7 +271,7 @@ def _backtest(console: Console, record: BacktestRecord) -> None:
 
 def _plan(console: Console, record: PlanRecord) -> None:
     _origin(console, record.provenance)
-    _caveats(console, record.caveats)
+    _trust(console, record)
     _say(console, record.plan.sentence)
     if record.lacking_actions:
         _say(console, f"Actions that lack data: {', '.join(record.lacking_actions)}.")

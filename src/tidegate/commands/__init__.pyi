@@ -15,6 +15,8 @@ from .improvement import save_improvement as save_improvement
 from .opening import LogFile as LogFile
 from .opening import OpenLog as OpenLog
 from .opening import open_log as open_log
+from .origins import CandidateOrigin as CandidateOrigin
+from .origins import OriginKind as OriginKind
 from .plans import PlanRecord as PlanRecord
 from .plans import plan as plan
 from .provenance import Provenance as Provenance

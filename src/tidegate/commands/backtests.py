@@ -10,7 +10,7 @@ from ..inputs import none_or, whole
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
 from .settings import Settings
-from .trials import Training, TrialRecord, about, prepare
+from .trials import Origin, Training, TrialRecord, about, prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -24,7 +24,7 @@ class BacktestRecord(TrialRecord):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate backtest --json` prints."""
-        return sealed("backtest", {"caveats": list(self.caveats), **plain(self)})
+        return sealed("backtest", {**self.told, **plain(self)})
 
 
 def backtest(
@@ -34,6 +34,7 @@ def backtest(
     safe: str = "behavior",
     settings: Settings = None,
     training: Training = None,
+    candidate_from: Origin = None,
     dates: int = 20,
     every: int | None = None,
     seed: int = 0,
@@ -45,7 +46,7 @@ def backtest(
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
     dates, every = whole("dates", dates, 1), none_or(partial(whole, "every", low=1), every)
-    trial = prepare(log, candidate, safe, settings, training, seed, stage)
+    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
     stage("using the gate at past dates")
     result = backtest_log(
         *trial.policies,

@@ -51,7 +51,8 @@ class Evaluation:
     @property
     def caveats(self) -> tuple[str, ...]:
         """What a reader must know first."""
-        return (self.provenance.propensities,) if self.provenance.estimated else ()
+        estimated = (self.provenance.propensities,) if self.provenance.estimated else ()
+        return (*estimated, *self.provenance.caveats)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate evaluate --json` prints."""
@@ -152,6 +153,7 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: Plain
             "of it for the rest.",
             *((UNMODELLED,) if settings.doubly_robust else ()),
         ),
+        caveats=(),
         versions=all_versions(),
     )
 

@@ -38,7 +38,7 @@ from .provenance import Provenance, provenance
 from .questions import allowed, last_episode, question, require_p_value
 from .settings import PlainSettings, Settings
 from .training import Overlap, TrainingRecord
-from .trials import Training, Trial, origin_caveats, prepare
+from .trials import Origin, Training, Trial, origin_assumptions, origin_caveats, prepare
 
 WHOSE = {"candidate": "the candidate", "safe": "the safe policy", "difference": "the candidate's advantage"}
 
@@ -58,6 +58,7 @@ class GateRecord:
     guarded: GuardedDecision
     candidate: str
     safe: str
+    candidate_from: str | None
     checks: dict[str, LogCheck]
     caveats: tuple[str, ...]
     assumptions: tuple[str, ...]
@@ -161,6 +162,7 @@ def gate(
     safe: str = "behavior",
     settings: Settings = None,
     training: Training = None,
+    candidate_from: Origin = None,
     guardrails: Sequence[Guardrail | str] = (),
     multiplicity: Multiplicity | str = Multiplicity.HOLM,
     reward_range: tuple[float, float] | None = None,
@@ -175,7 +177,9 @@ def gate(
     """Will the candidate beat the safe policy over the next `lookahead` episodes of this log's world?
 
     If the candidate was found by `improve`, the record beside it (or the one named by `training`) says
-    which episodes its search has seen: these are not tested. With `dates`, the record also holds a
+    which episodes its search has seen: these are not tested. For any other candidate, `candidate_from` says
+    what it was made with: `this-log`, `elsewhere`, or `before:TIME`; only what it cannot have seen is
+    tested. With `dates`, the record also holds a
     backtest of the test episodes at that many past dates. With `guardrails`, their outcomes are read and
     tested too, and must not be forecast to worsen by more than their margins.
 
@@ -200,7 +204,7 @@ def gate(
         dates,
     )
     wanted = with_outcomes(log, asked_for.guardrails)
-    trial = prepare(wanted, candidate, safe, settings, training, seed, stage)
+    trial = prepare(wanted, candidate, safe, settings, training, candidate_from, seed, stage)
     if budget is None:
         return decide(trial, asked_for, stage)
     asked = question(trial, asked_for)
@@ -253,12 +257,16 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         guarded=guarded,
         candidate=trial.names[0],
         safe=trial.names[1],
+        candidate_from=trial.candidate_from,
         checks=checks,
         caveats=(
             *origin_caveats(origin, trial.overlap, trial.names[0]),
             *_misfits(checks, forecasting.test.voided_by),
         ),
-        assumptions=tuple(assumptions(origin, trial.settings, held_out.log.num_episodes, bound)),
+        assumptions=(
+            *origin_assumptions(trial.overlap, trial.names[0]),
+            *assumptions(origin, trial.settings, held_out.log.num_episodes, bound),
+        ),
         allow_unguaranteed=asked_for.allow_unguaranteed,
         range=bound,
         decided_at=written(moment),

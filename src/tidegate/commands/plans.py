@@ -8,7 +8,7 @@ from ..checks.plan import plan as plan_log
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
 from .settings import Settings
-from .trials import Training, TrialRecord, about, prepare
+from .trials import Origin, Training, TrialRecord, about, prepare
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,8 +31,8 @@ class PlanRecord(TrialRecord):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate plan --json` prints."""
-        derived = {"caveats": list(self.caveats), "lacking_actions": list(self.lacking_actions)}
-        return sealed("plan", {**derived, **plain(self)})
+        derived = {"lacking_actions": list(self.lacking_actions)}
+        return sealed("plan", {**self.told, **derived, **plain(self)})
 
 
 def plan(
@@ -42,11 +42,12 @@ def plan(
     safe: str = "behavior",
     settings: Settings = None,
     training: Training = None,
+    candidate_from: Origin = None,
     seed: int = 0,
     stage: Stage = silent,
 ) -> PlanRecord:
     """How many more episodes like these would the gate need? The episodes are those it would test."""
-    trial = prepare(log, candidate, safe, settings, training, seed, stage)
+    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
     stage("planning")
     result = plan_log(
         *trial.policies,

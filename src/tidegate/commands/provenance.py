@@ -17,7 +17,8 @@ from .opening import OpenLog
 class Provenance:
     """The log as it was read, in plain values.
 
-    `time` says what the time axis counts, `read_as` names the format if the user did.
+    `time` says what the time axis counts, `read_as` names the format if the user did. With `caveats`, no
+    verdict is guaranteed.
     """
 
     source: str
@@ -33,6 +34,7 @@ class Provenance:
     estimated: bool
     calibration: dict[str, Any] | None
     notes: tuple[str, ...]
+    caveats: tuple[str, ...]
     versions: dict[str, str]
 
 
@@ -56,6 +58,7 @@ def provenance(opened: OpenLog) -> Provenance:
         if calibration is None
         else {**plain(calibration), "error": calibration.error, "text": str(calibration)},
         notes=loaded.notes,
+        caveats=loaded.caveats,
         versions=all_versions(),
     )
 

@@ -40,6 +40,7 @@ class Recorded:
     settings: PlainSettings
     search: SearchChoices | None
     training: TrainingRecord | None
+    candidate_from: str | None
     budget: Grant | None
     conditions: Conditions
     seed: int
@@ -73,6 +74,7 @@ def recorded(content: Mapping[str, Any]) -> Recorded:
         settings=restored(PlainSettings, content["settings"]),
         search=restored(SearchChoices, content["search"]) if searched else None,
         training=None if known is None else restored(TrainingRecord, known),
+        candidate_from=typed(str | None, content["candidate_from"], "candidate_from"),
         budget=None if budget is None else restored(Grant, budget),
         conditions=Conditions(
             guardrails,

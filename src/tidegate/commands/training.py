@@ -40,9 +40,22 @@ class TrainingRecord:
 
 
 class Overlap(enum.Enum):
-    """How a log relates to the episodes that a search has seen."""
+    """How a log relates to the episodes that the candidate was made with."""
 
-    UNTRAINED = "No training record: the candidate is taken to be made without this log."
+    UNTRAINED = (
+        "It is assumed that the candidate was made without this log: say where it came from with "
+        "--candidate-from."
+    )
+    ELSEWHERE = "The candidate was made without this log, as its owner says."
+    EARLIER = (
+        "As its owner says, the candidate was made with nothing later than the time named: only later "
+        "episodes are tested."
+    )
+    THIS_LOG = (
+        "The candidate was made with this log, so no episode is left to test it. Let `improve` search: it "
+        "sets test episodes aside; or collect new episodes, and name the time before which the candidate "
+        "was made (--candidate-from before:TIME)."
+    )
     HELD_OUT = "The candidate was found with this log: only episodes that its search has not seen are tested."
     UNKNOWN = (
         "The candidate was found with another log, or this one was changed since. If they share "

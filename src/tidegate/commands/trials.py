@@ -4,15 +4,18 @@ import dataclasses
 from pathlib import Path
 
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
+from ..errors import SettingsError
 from ..inputs import path, record_of, seed_of
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
 from .opening import Log, OpenLog, Stage, open_log
+from .origins import CandidateOrigin, origin_part, parse_origin
 from .provenance import Provenance, provenance
 from .room import require_room
 from .settings import PlainSettings, Settings
 from .training import (
     Overlap,
+    TestPart,
     TrainingRecord,
     read_training,
     require_same_parts,
@@ -21,13 +24,15 @@ from .training import (
 )
 
 Training = str | Path | TrainingRecord | None
+Origin = str | CandidateOrigin | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trial:
     """Names and policies are those of the candidate and of the safe policy, in this order.
 
-    `seen` are the episodes that the candidate's search has seen, where they are in this log.
+    `seen` are the episodes that the candidate was made with, or may have been, where they are in this log;
+    `candidate_from` is what its owner says about that.
     """
 
     opened: OpenLog
@@ -39,6 +44,7 @@ class Trial:
     training: TrainingRecord | None
     settings: PlainSettings
     seed: int
+    candidate_from: str | None = None
 
 
 def prepare(
@@ -47,11 +53,13 @@ def prepare(
     safe: str,
     settings: Settings,
     training: Training,
+    candidate_from: Origin,
     seed: int,
     stage: Stage,
 ) -> Trial:
-    """Open the log, resolve both policies, and leave out the episodes that a search has seen."""
+    """Open the log, resolve both policies, and leave out the episodes that the candidate was made with."""
     wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
+    origin = parse_origin(candidate_from)
     opened = open_log(log, seed=seed, stage=stage)
     known = _known_training(candidate, training)
     candidate_policy, opened = opened.policy(candidate)
@@ -60,7 +68,7 @@ def prepare(
     safe_policy, opened = opened.policy(safe)
     chosen = wanted.over(opened.log.span)
     require_room(opened, chosen, candidate_policy, safe_policy)
-    part = test_part(opened.log, known)
+    part = _test_part(opened, known, origin)
     return Trial(
         opened=opened,
         names=(candidate, safe),
@@ -71,7 +79,21 @@ def prepare(
         training=known,
         settings=chosen,
         seed=seed,
+        candidate_from=None if origin is None else str(origin),
     )
+
+
+def _test_part(opened: OpenLog, known: TrainingRecord | None, origin: CandidateOrigin | None) -> TestPart:
+    part = test_part(opened.log, known)
+    if origin is None:
+        return part
+    if part.overlap is Overlap.HELD_OUT:
+        raise SettingsError(
+            f"the candidate is said to come from '{origin}', and its training record names the episodes of "
+            "this log that its search has seen.",
+            remedy="Leave out --candidate-from: only the other episodes are tested.",
+        )
+    return origin_part(opened.loaded, origin)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,6 +102,7 @@ class TrialRecord:
 
     candidate: str
     safe: str
+    candidate_from: str | None
     overlap: Overlap
     settings: PlainSettings
     seed: int
@@ -90,25 +113,45 @@ class TrialRecord:
         """What a reader must know first."""
         return origin_caveats(self.provenance, self.overlap, self.candidate)
 
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What is taken on trust about where the candidate came from."""
+        return origin_assumptions(self.overlap, self.candidate)
 
-def about(trial: Trial) -> tuple[str, str, Overlap, PlainSettings, int, Provenance]:
+    @property
+    def told(self) -> dict[str, list[str]]:
+        """The sentences of the record, as JSON values."""
+        return {"caveats": list(self.caveats), "assumptions": list(self.assumptions)}
+
+
+def about(trial: Trial) -> tuple[str, str, str | None, Overlap, PlainSettings, int, Provenance]:
     """The fields of a `TrialRecord`."""
     origin = provenance(trial.opened)
-    return (*trial.names, trial.overlap, trial.settings, trial.seed, origin)
+    return (*trial.names, trial.candidate_from, trial.overlap, trial.settings, trial.seed, origin)
 
 
 def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tuple[str, ...]:
-    """The caveats that follow from where the propensities and the candidate came from."""
-    caveats = [origin.propensities] if origin.estimated else []
-    if overlap is Overlap.UNKNOWN:
+    """The caveats that follow from the log's order, and from where propensities and candidate came from."""
+    caveats = [*([origin.propensities] if origin.estimated else []), *origin.caveats]
+    if overlap in (Overlap.UNKNOWN, Overlap.THIS_LOG):
         caveats.append(overlap.value)
-    saved = candidate.startswith(f"{SpecKind.POLICY.value}:")
-    if overlap is Overlap.UNTRAINED and saved:
+    if overlap is Overlap.UNTRAINED and _saved(candidate):
         caveats.append(
-            f"There is no decision record beside {candidate}. If it was found with this log, the "
-            "verdict is not valid: name the record of its training."
+            f"There is no decision record beside {candidate}. If it was found with this log, the verdict is "
+            "not valid: name the record of its training, or say where it came from with --candidate-from."
         )
     return tuple(caveats)
+
+
+def origin_assumptions(overlap: Overlap, candidate: str) -> tuple[str, ...]:
+    """What the verdict takes on trust about the candidate's origin; unlike a caveat, it blocks nothing."""
+    asked = candidate != SpecKind.BEHAVIOR.value and not _saved(candidate)
+    told = overlap in (Overlap.ELSEWHERE, Overlap.EARLIER)
+    return (overlap.value,) if told or (overlap is Overlap.UNTRAINED and asked) else ()
+
+
+def _saved(candidate: str) -> bool:
+    return candidate.startswith(f"{SpecKind.POLICY.value}:")
 
 
 def _known_training(candidate: str, given: Training) -> TrainingRecord | None:

@@ -242,6 +242,7 @@ def _replay(asked: Recorded, opened: OpenLog, stage: Stage) -> GateRecord | Impr
         safe=asked.safe,
         settings=asked.settings,
         training=asked.training,
+        candidate_from=asked.candidate_from,
         budget=asked.budget,
         **asked_for,
         seed=asked.seed,

@@ -140,7 +140,7 @@ def _names(empty: Table, columns: Columns, specs: Sequence[PolicySpec]) -> list[
     """The columns that are needed, all of which the file has."""
     require_parts(empty, columns)
     for spec in specs:
-        require_spec(spec, empty)
+        require_spec(spec, empty, columns)
     step = columns.step if columns.step in empty.frame.columns else None
     parts = (columns.episode, step, columns.reward, columns.behavior_prob, columns.time)
     recorded = (spec.name for spec in specs)

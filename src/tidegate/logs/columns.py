@@ -10,7 +10,7 @@ from typing import Any
 
 from ..door import Propensity
 from ..errors import SettingsError
-from ..inputs import member, names, none_or, record_of, require_fields, text, whole
+from ..inputs import flag, member, names, none_or, record_of, require_fields, text, whole
 from ..inputs import path as file_path
 
 
@@ -38,7 +38,8 @@ class Columns:
     tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
     of a policy's outputs; without it, text labels are sorted, and integers stand for themselves.
     `propensity` says what `behavior_prob` and the probability columns of policies hold. `outcomes` are
-    columns of further measurements of each step, which guardrails watch.
+    columns of further measurements of each step, which guardrails watch. `confirmed_order` says that
+    the episode numbers grow with time, although the rows come in another order.
     """
 
     episode: str | None = "episode"
@@ -54,6 +55,7 @@ class Columns:
     propensity: Propensity = Propensity.PROBABILITY
     actions: tuple[Any, ...] = ()
     num_actions: int | None = None
+    confirmed_order: bool = False
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -82,6 +84,15 @@ class Columns:
                 remedy="Several action columns are for continuous actions: set the propensity to "
                 "'log_density' or 'density'.",
             )
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """The part that each column plays."""
+        single = ("episode", "step", "behavior_prob", "reward", "state", "time")
+        named = {getattr(self, part): part for part in single}
+        lists = {"action": self.action_columns, "features": self.features, "outcomes": self.outcomes}
+        listed = {name: part for part, names in lists.items() for name in names}
+        return {name: part for name, part in {**listed, **named}.items() if name is not None}
 
     @property
     def action_columns(self) -> tuple[str, ...]:
@@ -128,6 +139,8 @@ def _checked_part(name: str, value: Any) -> Any:
         return member(name, _ENUMS[name], value)
     if name == "num_actions":
         return none_or(functools.partial(whole, name, low=1), value)
+    if name == "confirmed_order":
+        return flag(name, value)
     if name in _LISTS or (name == "action" and isinstance(value, list | tuple)):
         return names(name, value, whole_numbers=name == "actions")
     if name in _OPTIONAL and value in (None, ""):

@@ -2,7 +2,7 @@
 
 import dataclasses
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,14 +13,15 @@ from ..door import Steps, check_rows, episode_starts, to_grid
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..inputs import member
-from .columns import Columns, columns_of
+from .columns import Columns, TimeUnit, columns_of
 from .formats import Format
 from .memory import MemoryLimit
 from .memory import memory_limit as resolve_limit
 from .parts import action_labels, read_steps, require_parts
 from .sources import Source, read_table
 from .table import Table
-from .timeline import TimeMeaning, timeline
+from .time_numbers import calendar_moment, moment_text
+from .timeline import Timeline, TimeMeaning, timeline
 
 if TYPE_CHECKING:
     from .propensities import Calibration
@@ -43,8 +44,8 @@ class LoadedLog:
 
     `table` holds all columns of the source, its rows sorted by episode and step as in the log: row r
     of the table is the r-th filled step of `log`, episode after episode. `labels` are the names of the
-    actions 0, 1, …, if the source has names. `notes` are sentences for the user. `limit` is how much
-    memory may be used for all that follows.
+    actions 0, 1, …, if the source has names. `notes` are sentences for the user, `caveats` those without
+    which a verdict must not be read. `limit` is how much memory may be used for all that follows.
     """
 
     log: EpisodeLog
@@ -55,6 +56,7 @@ class LoadedLog:
     propensities: Propensities = Propensities.LOGGED
     calibration: "Calibration | None" = None
     notes: tuple[str, ...] = ()
+    caveats: tuple[str, ...] = ()
     limit: MemoryLimit = dataclasses.field(default_factory=resolve_limit)
 
     @property
@@ -72,9 +74,7 @@ class LoadedLog:
         columns, frame = self.columns, self.table.frame
         if columns.features or columns.state:
             return frame.select(columns.features or (str(columns.state),))
-        parts = (columns.episode, columns.step, columns.behavior_prob, columns.reward, columns.time)
-        taken = (*columns.action_columns, *parts, *columns.outcomes)
-        return frame.drop((part for part in taken if part), strict=False)
+        return frame.drop(columns.parts, strict=False)
 
 
 def read_log(
@@ -102,12 +102,10 @@ def read_log(
             remedy="Check the query or the file that produced it.",
         )
     require_parts(table, columns)
-    line, notes = timeline(table, columns), []
+    line = timeline(table, columns)
+    caveats, notes = tuple(_caveats(line, table, columns)), tuple(_notes(line, table, columns))
     if line.order is not None:
         table = table.take(line.order)
-        notes.append("The rows were not in order: they were sorted by episode and step.")
-    if columns.episode is None and columns.step in table.frame.columns:
-        notes.append(f"Every row counts as an episode, although there is a column '{columns.step}'.")
     labels = action_labels(table, columns)
     steps = read_steps(table, columns, labels)
     _require_grid(steps, line.episodes, table, limit)
@@ -133,7 +131,8 @@ def read_log(
         time=line.meaning,
         labels=labels,
         propensities=Propensities.ABSENT if columns.behavior_prob is None else Propensities.LOGGED,
-        notes=tuple(notes),
+        notes=notes,
+        caveats=caveats,
         limit=limit,
     )
 
@@ -150,3 +149,27 @@ def _require_grid(steps: Steps, episodes: Values, table: Table, limit: MemoryLim
         where=f"{table.places(int(starts[longest]))}, episode {longest + 1}",
         remedy="split that episode",
     )
+
+
+def _caveats(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:
+    if line.misplaced.size and not columns.confirmed_order:
+        yield (
+            f"The episodes do not come in the order of their numbers in column '{columns.episode}' "
+            f"({table.places.several(line.misplaced)}), so the numbers may be names that say nothing about "
+            "time. Name a time column, or confirm that the numbers grow with time (--confirm-order)."
+        )
+
+
+def _notes(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:
+    if line.order is not None:
+        yield "The rows were not in order: they were sorted by episode and step."
+    if columns.episode is None and columns.step in table.frame.columns:
+        yield f"Every row counts as an episode, although there is a column '{columns.step}'."
+    numbers = line.episode_numbers
+    as_numbers = columns.time is None or columns.time_unit is TimeUnit.NUMBER
+    date = calendar_moment(numbers) if as_numbers else None
+    if date is not None:
+        yield (
+            f"The times may be dates ({numbers[0]:.15g} could be {moment_text(date)}), and count as numbers, "
+            "which jump from month to month. To count days, write them as 2026-03-01 in a time column."
+        )

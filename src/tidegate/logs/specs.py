@@ -19,6 +19,7 @@ from ..episodes import EpisodeLog
 from ..errors import PolicyError, SettingsError
 from ..inputs import did_you_mean, text
 from ..policies import Policy, RecordedPolicy, load_policy
+from .columns import Columns
 from .functions import function_log_probs
 from .parts import missing_propensities
 from .reading import LoadedLog, Propensities
@@ -75,7 +76,7 @@ def resolve_policy(spec: str | PolicySpec, loaded: LoadedLog) -> tuple[Policy, L
         log = dataclasses.replace(log, behavior_log_probs=np.zeros(np.shape(log.mask)))
     if spec.kind is SpecKind.POLICY:
         return _fitting(load_policy(spec.name), spec, log), loaded
-    require_spec(spec, loaded.table)
+    require_spec(spec, loaded.table, loaded.columns)
     recorded = {**log.recorded, str(spec): _log_probs(spec, log, loaded)}
     log = dataclasses.replace(log, recorded=recorded)
     return RecordedPolicy(str(spec)), dataclasses.replace(loaded, log=log)
@@ -92,10 +93,21 @@ def column_logs(spec: PolicySpec, table: Table, propensity: Propensity) -> Float
         return np.asarray(np.log(values))
 
 
-def require_spec(spec: PolicySpec, table: Table) -> None:
-    """The column that a spec names exists."""
-    if spec.kind in (SpecKind.COLUMN, SpecKind.RATIO):
-        table.require([spec.name], "Name a column of the log, as in column:NAME.")
+def require_spec(spec: PolicySpec, table: Table, columns: Columns) -> None:
+    """The column that a spec names exists, and is nothing else of the log."""
+    if spec.kind not in (SpecKind.COLUMN, SpecKind.RATIO):
+        return
+    table.require([spec.name], "Name a column of the log, as in column:NAME.")
+    part = columns.parts.get(spec.name)
+    if part is not None:
+        logged = part == "behavior_prob"
+        raise SettingsError(
+            f"'{spec}' cannot be a policy: column '{spec.name}' is the log's {part}.",
+            expected="a column with the policy's own probability, or ratio, of each logged action",
+            remedy="The policy that wrote the log is called 'behavior'."
+            if logged
+            else "Name another column.",
+        )
 
 
 def _log_probs(spec: PolicySpec, log: EpisodeLog, loaded: LoadedLog) -> Floats:

@@ -10,7 +10,7 @@ The trend is a function of the episodes' numbers, and the lookahead counts in th
   over the ends of these hours or days, however many episodes each of them brings;
 - `TimeUnit.NUMBER`: the same, with the column's own numbers.
 
-The time of an episode is that of its earliest row.
+The time of an episode is that of its earliest row. A time that could be read in two ways is refused.
 """
 
 import contextlib
@@ -19,16 +19,15 @@ import dataclasses
 import numpy as np
 import polars as pl
 
-from ..arrays import Floats, Integers, Values
+from ..arrays import Flags, Floats, Integers, Values
 from ..door import check_finite, episode_starts
 from ..errors import LogError
 from .columns import Columns, TimeUnit
 from .formats import PARSER_ERRORS
 from .table import Places, Table, is_text
+from .time_numbers import SECONDS, require_unix_seconds
 
-SECONDS = {TimeUnit.HOUR: 3600.0, TimeUnit.DAY: 86400.0}
-# Unix time in seconds stays below this until the year 5138; in milliseconds it passed it in 1973.
-MAX_UNIX = 1e11
+YEAR_FIRST = r"^\d{4}\D"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +53,18 @@ class TimeMeaning:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Timeline:
-    """The rows in order: the episode of each, its step, and the episodes' numbers on the time axis."""
+    """The rows in order: the episode of each, its step, and the episodes' numbers on the time axis.
+
+    `misplaced` are the rows, as they came, of episodes that begin after one with a higher number, where
+    the numbers alone tell the order.
+    """
 
     order: Integers | None  # None: the rows are in order already
     episodes: Floats
     steps: Values | None
     episode_numbers: Floats
     meaning: TimeMeaning
+    misplaced: Integers
 
 
 def timeline(table: Table, columns: Columns) -> Timeline:
@@ -71,6 +75,8 @@ def timeline(table: Table, columns: Columns) -> Timeline:
     if columns.time is not None:
         keys = _beginnings(ids, row_times(table, columns))
     order = _order(*keys, steps)
+    numbered = columns.time is None and columns.episode is not None
+    misplaced = _misplaced(ids) if numbered and order is not None else np.arange(0)
     if order is not None:
         keys = [key[order] for key in keys]
         steps = None if steps is None else steps[order]
@@ -88,7 +94,13 @@ def timeline(table: Table, columns: Columns) -> Timeline:
         lengths = np.diff(np.append(starts, ids.size))
         episodes = np.repeat(np.arange(1.0, starts.size + 1), lengths)
         numbers, meaning = axis_numbers(keys[0][starts], columns)
-    return Timeline(order, episodes, steps, numbers, meaning)
+    return Timeline(order, episodes, steps, numbers, meaning, misplaced)
+
+
+def _misplaced(ids: Values) -> Integers:
+    """The first rows of episodes that begin after an episode with a higher number."""
+    firsts = np.sort(np.unique(ids, return_index=True)[1])
+    return np.asarray(firsts[ids[firsts] < np.maximum.accumulate(ids[firsts])])
 
 
 def _ids(table: Table, columns: Columns) -> Values:
@@ -153,20 +165,20 @@ def axis_numbers(times: Floats, columns: Columns) -> tuple[Floats, TimeMeaning]:
 def row_times(table: Table, columns: Columns) -> Floats:
     """The time of each row: seconds since 1970 for hours and days, else any numbers that tell the order."""
     name = str(columns.time)
-    column = table.frame[name]
-    numeric = not (column.dtype == pl.Null or is_text(column) or column.dtype.is_temporal())
-    if not numeric and columns.time_unit is not TimeUnit.NUMBER:
+    if holds_timestamps(table, columns):
         return _seconds(table, name)
     times = table.floats(name)
     check_finite(times, f"column '{name}'", table.places)
-    if columns.time_unit in SECONDS and np.abs(times).max(initial=0.0) > MAX_UNIX:
-        raise LogError(
-            f"column '{name}' reaches {np.abs(times).max():g}.",
-            expected="timestamps, or Unix time in seconds",
-            remedy="Divide milliseconds by 1,000, or set the time unit to 'number' if the column "
-            "counts something else.",
-        )
+    if columns.time_unit in SECONDS:
+        require_unix_seconds(times, name, columns.time_unit, table.places)
     return times
+
+
+def holds_timestamps(table: Table, columns: Columns) -> bool:
+    """Whether the time column is to be read as dates and times of day, not as numbers."""
+    column = table.frame[str(columns.time)]
+    timed = column.dtype == pl.Null or is_text(column) or column.dtype.is_temporal()
+    return timed and columns.time_unit is not TimeUnit.NUMBER
 
 
 def _seconds(table: Table, name: str) -> Floats:
@@ -183,22 +195,50 @@ def _seconds(table: Table, name: str) -> Floats:
 
 
 def _parsed_times(column: pl.Series, places: Places) -> pl.Series:
-    text, parsed = column.str.strip_chars(), []
+    text = column.str.strip_chars()
+    best = _parsed_moments(text)
+    bad = np.flatnonzero(best.is_null().to_numpy())
+    if bad.size:
+        as_numbers = text.cast(pl.Float64, strict=False)
+        raise LogError(
+            f"column '{column.name}' holds {column[int(bad[0])]!r}, which is not a timestamp.",
+            where=places.several(bad),
+            expected="ISO 8601, as in 2024-05-31 13:45:00 or 2024-05-31T13:45:00Z",
+            remedy="" if as_numbers.null_count() else "Numbers in quotes are text: unquote them.",
+        )
+    unclear = np.flatnonzero(~_year_first(text))
+    if unclear.size:
+        row = int(unclear[0])
+        raise LogError(
+            f"column '{column.name}' holds {column[row]!r}, in which the day or the month may come first: "
+            f"{best[row]:%Y-%m-%d} if it is the day.",
+            where=places.several(unclear),
+            expected="the year first, as in 2024-05-31",
+            remedy="Write dates in ISO 8601.",
+        )
+    return best
+
+
+def moment(text: str) -> float | None:
+    """A date or timestamp with the year first as seconds since 1970, in UTC if it names no zone."""
+    one = pl.Series([text.strip()])
+    parsed = _parsed_moments(one).dt.epoch("us")[0]
+    return float(parsed) / 1e6 if parsed is not None and _year_first(one).all() else None
+
+
+def _year_first(text: pl.Series) -> Flags:
+    return np.asarray(text.str.contains(YEAR_FIRST).to_numpy())
+
+
+def _parsed_moments(text: pl.Series) -> pl.Series:
+    """Text as timestamps in UTC, null where it is none."""
+    parsed = []
     for pattern in ("%+", None):
         with contextlib.suppress(*PARSER_ERRORS):
             times = text.str.to_datetime(pattern, strict=False, time_unit="us", ambiguous="earliest")
             parsed.append(times.dt.convert_time_zone("UTC").dt.replace_time_zone(None))
-    best = min(parsed, key=pl.Series.null_count, default=pl.Series([None]).new_from_index(0, len(text)))
-    if best.null_count() == 0:
-        return best
-    bad = np.flatnonzero(best.is_null().to_numpy())
-    as_numbers = text.cast(pl.Float64, strict=False)
-    raise LogError(
-        f"column '{column.name}' holds {column[int(bad[0])]!r}, which is not a timestamp.",
-        where=places.several(bad),
-        expected="ISO 8601, as in 2024-05-31 13:45:00 or 2024-05-31T13:45:00Z",
-        remedy="" if as_numbers.null_count() else "Numbers in quotes are text: unquote them.",
-    )
+    unread = pl.Series([None], dtype=pl.Datetime("us")).new_from_index(0, len(text))
+    return min(parsed, key=pl.Series.null_count, default=unread)
 
 
 def _order(*keys: Values | None) -> Integers | None:
