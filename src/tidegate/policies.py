@@ -409,7 +409,7 @@ def _content(path: Path) -> dict[str, Any]:
     if len(written) > MAX_BYTES:
         raise PolicyError(f"it is larger than {MAX_BYTES >> 20} MiB.")
     brackets, commas = written.count(b"[") + written.count(b"{"), written.count(b",")
-    if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS + MAX_BRACKETS:
+    if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS:
         raise PolicyError(f"it holds more than {MAX_PARAMETERS:,} numbers or {MAX_BRACKETS:,} brackets.")
     content = json.loads(written.decode(), object_pairs_hook=_without_repeats)
     if not isinstance(content, dict):
