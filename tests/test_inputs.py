@@ -29,6 +29,7 @@ from tidegate.inputs import MAX_SEED
 from tidegate.logs import Columns, Format, TimeUnit, load_columns, read_log, stream_returns
 from tidegate.logs.propensities import estimate_propensities
 from tidegate.models import TrendModels
+from tidegate.presets import paper_run
 from tidegate.search import Objective
 
 FRAME = pl.DataFrame(
@@ -121,6 +122,11 @@ REFUSED: list[tuple[Make, str]] = [
     (lambda: guarded_test(POLICY, POLICY, HELD_OUT, FORECAST, [], multiplicity="hulm"), r"'holm'"),
     (lambda: tg.forecast_performance(POLICY, LOG, FORECAST, side="uper"), r"side is 'uper'\. Did you"),  # type: ignore[arg-type]
     (lambda: forecast_returns([0.0] * 9, range(9), FORECAST, seed="0"), r"seed is '0'"),  # type: ignore[arg-type]
+    (lambda: tg.forecast_performance("behavior", LOG, FORECAST), r"policy is 'behavior'"),  # type: ignore[arg-type]
+    (lambda: tg.forecast_performance(POLICY, FRAME, FORECAST), r"log is .*EpisodeLog\.from_frame"),  # type: ignore[arg-type]
+    (lambda: tg.safety_test("new", POLICY, HELD_OUT, FORECAST), r"candidate is 'new'"),  # type: ignore[arg-type]
+    (lambda: tg.pdis_returns(POLICY, LOG, 1.5), r"discount is 1\.5"),
+    (lambda: paper_run(lookahead=2, order=1, steps_per_episode=1, entropy_weight=0.1, objective="x"), "obj"),
     (lambda: backtest(POLICY, None, LOG, FORECAST, dates=True), r"dates is True"),
     (lambda: backtest(POLICY, None, LOG, FORECAST, every="2"), r"every is '2'"),  # type: ignore[arg-type]
     (lambda: tg.ForecastSettings(True), r"lookahead is True"),

@@ -72,7 +72,10 @@ def test_a_sweep_is_read_from_toml(tiny: Sweep) -> None:
     [
         (("loguniform", "gaussian"), r"drawn from .*gaussian"),
         (("choice = [4, 8]", "uniform = [4.0, 8.0]"), r"fixes array shapes"),
-        (("name = ", "nonsense = 1\nname = "), r"nonsense"),
+        (("name = ", "nonsense = 1\nname = "), r"the sweep has no 'nonsense'"),
+        (("name = ", "warmups = 1\nname = "), r"no 'warmups'\. Did you mean 'warmup'"),
+        (("num_episodes = 48", "num_episodes = 2.5"), r"num_episodes is 2\.5"),
+        (("loguniform = [0.01,", "loguniform = [0.0,"), r"the lower end is 0\.0"),
         (("lookahead = {choice = [4, 8]}", ""), r"says nothing of the lookahead"),
         (("[cells]", "[cells"), r"cannot read a sweep"),
         (("name = ", "length = 'order_of_magnitude'\nname = "), r"length is 'order_of_magnitude'"),

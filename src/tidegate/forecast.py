@@ -200,6 +200,8 @@ def forecast_performance(
     seed: int = 0,
 ) -> Forecast:
     """Forecast the policy's mean return over the next episodes, bounded by the wild bootstrap."""
+    instance("policy", Policy, policy, "a policy such as SoftmaxPolicy(…) or RecordedPolicy(…)")
+    instance("log", EpisodeLog, log, "EpisodeLog.from_frame(…) or EpisodeLog.from_arrays(…)")
     instance("settings", ForecastSettings, settings)
     side, seed = member("side", Side, side), seed_of(seed)
     axis = TimeAxis.over(log.span, settings.lookahead)

@@ -406,7 +406,7 @@ def load_policy(path: str | Path) -> Policy:
 def _content(path: Path) -> dict[str, Any]:
     written = bounded_bytes(path, MAX_BYTES)
     brackets, commas = written.count(b"[") + written.count(b"{"), written.count(b",")
-    if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS + MAX_BRACKETS:
+    if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS:
         raise PolicyError(f"it holds more than {MAX_PARAMETERS:,} numbers or {MAX_BRACKETS:,} brackets.")
     content = json.loads(written.decode(), object_pairs_hook=_without_repeats)
     if not isinstance(content, dict):

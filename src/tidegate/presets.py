@@ -8,6 +8,7 @@ from jaxtyping import Array
 from .basis import Basis, ConstantBasis, CosineBasis
 from .comparison import Multiscale, TwoBounds
 from .forecast import ForecastSettings
+from .inputs import member
 from .loop import SpinSettings
 from .search import Objective, SearchSettings
 from .values import LinearValues
@@ -81,7 +82,7 @@ def paper_run(
         gradient_steps=_gradient_steps(lookahead, steps_per_episode),
         entropy_weight=entropy_weight,
         train_fraction=train_fraction,
-        objective=Objective[objective],
+        objective=member("objective", Objective, objective),
         test_candidates=test_candidates,
     )
 

@@ -5,6 +5,7 @@ of steps neither under- nor overflows on the way.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import jax.numpy as jnp
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 from .arrays import ArrayLike
 from .episodes import EpisodeLog
 from .errors import LogError, PolicyError
+from .inputs import array_or, number
 from .policies import DiscretePolicy, Policy
 
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]
@@ -153,6 +155,7 @@ def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
 
 
 def _log_discounts(log: EpisodeLog, discount: float) -> Float[Array, "1 t"]:
+    discount = array_or(partial(number, "discount", low=0, high=1), discount)
     steps = jnp.arange(log.mask.shape[1])
     # At step 0 the factor is 1 even for γ = 0, where log γ = −∞.
     return jnp.where(steps == 0, 0.0, steps * jnp.log(jnp.asarray(discount)))[None]

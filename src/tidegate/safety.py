@@ -121,6 +121,8 @@ def safety_test(
             expected="HeldOutEpisodes, from split_log",
             remedy="If the candidate was made without this log, pass HeldOutEpisodes(log).",
         )
+    for role, policy in (("candidate", candidate), ("safe", safe)):
+        instance(role, Policy, policy, "a policy such as SoftmaxPolicy(…) or RecordedPolicy(…)")
     instance("settings", ForecastSettings, settings)
     if training is not None:
         instance("training", TrainingEpisodes, training, "TrainingEpisodes, from split_log")

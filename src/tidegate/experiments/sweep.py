@@ -15,6 +15,8 @@ import numpy as np
 
 from ..arrays import Values
 from ..errors import SettingsError, foreign_code
+from ..inputs import names, number, require_fields, whole
+from ..inputs import path as file_path
 
 Columns: TypeAlias = dict[str, Values]  # one entry per run in each
 
@@ -26,6 +28,9 @@ class Uniform:
     low: float
     high: float
 
+    def __post_init__(self) -> None:
+        number("the upper end", self.high, number("the lower end", self.low))
+
     def draw(self, rng: np.random.Generator, count: int) -> Values:
         return rng.uniform(self.low, self.high, count)
 
@@ -36,6 +41,9 @@ class LogUniform:
 
     low: float
     high: float
+
+    def __post_init__(self) -> None:
+        number("the upper end", self.high, number("the lower end", self.low, above=0))
 
     def draw(self, rng: np.random.Generator, count: int) -> Values:
         return np.exp(rng.uniform(np.log(self.low), np.log(self.high), count))
@@ -86,6 +94,8 @@ class Sweep:
     warmup: int = 20
 
     def __post_init__(self) -> None:
+        whole("num_episodes", self.num_episodes, 1)
+        whole("warmup", self.warmup, 1)
         if not self.cells:
             raise SettingsError(f"sweep '{self.name}' has no cells", expected="at least one world")
         for name in self.shapes:
@@ -110,9 +120,10 @@ class Sweep:
 def load_sweep(path: str | Path) -> Sweep:
     """Read a sweep from TOML; docs/experiments/sweeps.md shows one."""
     try:
-        content = tomllib.loads(Path(path).read_text())
+        content = tomllib.loads(file_path("the sweep", path).read_text())
+        require_fields("the sweep", Sweep, content)
         drawn = {name: _distribution(name, spec) for name, spec in content.pop("drawn", {}).items()}
-        shapes = tuple(content.pop("shapes", ("lookahead",)))
+        shapes = names("shapes", content.pop("shapes", ("lookahead",)))
         return Sweep(drawn=drawn, shapes=shapes, **content)
     except (OSError, TypeError, tomllib.TOMLDecodeError) as error:
         raise SettingsError(f"cannot read a sweep from {path}: {error}.") from error
