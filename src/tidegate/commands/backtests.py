@@ -5,6 +5,7 @@ from typing import Any
 
 from ..checks.backtest import Backtest
 from ..checks.backtest import backtest as backtest_log
+from ..errors import LogError
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
 from .settings import PlainSettings
@@ -44,6 +45,8 @@ def backtest(
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
     trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
+    if trial.held_out.log.num_episodes == 0:
+        raise LogError(f"no episode is left to backtest: {trial.overlap.value}")
     stage("using the gate at past dates")
     result = backtest_log(
         *trial.policies,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..checks.backtest import Backtest, backtest
-from ..checks.findings import Finding
+from ..checks.findings import Finding, Level
 from ..checks.fitness import LogCheck, check_log
 from ..checks.goodness import TESTS
 from ..comparison import Verdict
@@ -16,6 +16,7 @@ from ..gates.multiplicity import Multiplicity
 from ..record import SEAL, Decision, plain, sealed
 from ..safety import with_training
 from .guarding import guardrail_values, with_outcomes
+from .leaks import candidate_leak
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
 from .questions import allowed, last_episode, question, require_p_value
@@ -188,6 +189,9 @@ def decide(
         role: check_log(held_out.log, forecasting, policy, training=training, span=held_out.span, seed=seed)
         for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
     }
+    leak = candidate_leak(trial)
+    if leak is not None:
+        checks["candidate"] = checks["candidate"].including(leak)
     past = None
     if dates:
         stage("using the gate at past dates")
@@ -199,7 +203,11 @@ def decide(
         safe=trial.names[1],
         candidate_from=trial.candidate_from,
         checks=checks,
-        caveats=(*origin_caveats(origin, trial.overlap, trial.names[0]), *_misfits(checks)),
+        caveats=(
+            *origin_caveats(origin, trial.overlap, trial.names[0]),
+            *((leak.sentence,) if leak is not None and leak.level is Level.WARNING else ()),
+            *_misfits(checks),
+        ),
         overlap=trial.overlap,
         training=trial.training,
         dates=dates,
