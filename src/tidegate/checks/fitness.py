@@ -66,6 +66,10 @@ class LogCheck:
         """The findings that a report must show first."""
         return tuple(one for one in self.findings if one.level is Level.WARNING)
 
+    def including(self, finding: Finding) -> "LogCheck":
+        """The same with one more finding."""
+        return dataclasses.replace(self, findings=(*self.findings, finding))
+
     def __getitem__(self, name: str) -> Finding:
         return {finding.name: finding for finding in self.findings}[name]
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from ..checks.backtest import Backtest
 from ..checks.backtest import backtest as backtest_log
+from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
 from .opening import Log, Stage, silent
@@ -47,6 +48,8 @@ def backtest(
     """
     dates, every = whole("dates", dates, 1), none_or(partial(whole, "every", low=1), every)
     trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
+    if trial.held_out.log.num_episodes == 0:
+        raise LogError(f"no episode is left to backtest: {trial.overlap.value}")
     stage("using the gate at past dates")
     result = backtest_log(
         *trial.policies,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks.backtest import Backtest, backtest
-from ..checks.findings import Finding
+from ..checks.findings import Finding, Level
 from ..checks.fitness import LogCheck, check_difference, check_log
 from ..checks.goodness import TESTS
 from ..comparison import Reason, Status, Verdict
@@ -33,6 +33,7 @@ from ..safety import with_training
 from .assumptions import assumptions
 from .conditions import WEEK, Conditions, written
 from .guarding import guardrail_values, with_outcomes
+from .leaks import candidate_leak
 from .opening import Log, Stage, silent
 from .provenance import Provenance, provenance
 from .questions import allowed, last_episode, question, require_p_value
@@ -245,8 +246,11 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         seed=trial.seed,
     )
     stage("checking the test episodes")
+    leak = candidate_leak(trial)
     trial = dataclasses.replace(trial, held_out=held_out, seen=seen)
     checks = _checks(trial, forecasting)
+    if leak is not None:
+        checks["candidate"] = checks["candidate"].including(leak)
     bound = _range_bound(trial, guarded, asked_for, forecasting)
     past = None
     if asked_for.dates:
@@ -261,6 +265,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         checks=checks,
         caveats=(
             *origin_caveats(origin, trial.overlap, trial.names[0]),
+            *((leak.sentence,) if leak is not None and leak.level is Level.WARNING else ()),
             *_misfits(checks, forecasting.test.voided_by),
         ),
         assumptions=(

@@ -24,7 +24,7 @@ from .parts import require_parts
 from .sources import Source, source_paths, stacked
 from .specs import PolicySpec, SpecKind, column_logs, require_spec
 from .table import Places, Table, is_text
-from .timeline import episode_numbers, row_steps, row_times
+from .timeline import episode_numbers, require_one_reading, row_steps, row_times
 
 WORKING_COPIES = 8  # of the columns of a chunk: joined, checked, as numbers, and the next one meanwhile
 
@@ -59,6 +59,7 @@ def _whole_episodes(
     last = -np.inf
     for chunk in _tables(source, columns, specs, chunk_rows):
         table = chunk if carried is None else _joined(carried, chunk)
+        require_one_reading(table, columns)  # of many rows together: a few may spell dates by chance
         ids = _ids(table, columns)
         _require_room(table, ids, limit)
         cut = int(episode_starts(ids)[-1])

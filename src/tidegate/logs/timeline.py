@@ -73,6 +73,7 @@ def timeline(table: Table, columns: Columns) -> Timeline:
     steps = row_steps(table, columns)
     keys = [ids]
     if columns.time is not None:
+        require_one_reading(table, columns)
         keys = _beginnings(ids, row_times(table, columns))
     order = _order(*keys, steps)
     numbered = columns.time is None and columns.episode is not None
@@ -169,9 +170,14 @@ def row_times(table: Table, columns: Columns) -> Floats:
         return _seconds(table, name)
     times = table.floats(name)
     check_finite(times, f"column '{name}'", table.places)
-    if columns.time_unit in SECONDS:
-        require_unix_seconds(times, name, columns.time_unit, table.places)
     return times
+
+
+def require_one_reading(table: Table, columns: Columns) -> None:
+    """Hours and days are counted from timestamps, or from numbers that can only be Unix seconds."""
+    if columns.time_unit in SECONDS and not holds_timestamps(table, columns):
+        times = row_times(table, columns)
+        require_unix_seconds(times, str(columns.time), columns.time_unit, table.places)
 
 
 def holds_timestamps(table: Table, columns: Columns) -> bool:

@@ -118,10 +118,10 @@ def _checked(data: Plain) -> list[tuple[str, Sequence[Plain], bool]]:
 
 
 def _caveats(data: Plain) -> list[str]:
-    """What must be known first, except failed tests, which `_warnings` names."""
+    """What must be known first, except findings, which `_warnings` names."""
     findings = [one for _, rows, _ in _checked(data) for one in rows]
-    failed = [one["sentence"] for one in findings if one["name"] in TESTS and one["level"] == "WARNING"]
-    return [one for one in data.get("caveats", ()) if not any(part in one for part in failed)]
+    warned = [one["sentence"] for one in findings if one["level"] == "WARNING"]
+    return [one for one in data.get("caveats", ()) if not any(part in one for part in warned)]
 
 
 def _warnings(data: Plain) -> list[str]:
