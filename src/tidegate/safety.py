@@ -1,5 +1,6 @@
 """The safety test: DEPLOY only if finite numbers compare in its favour, else KEEP; always with a reason."""
 
+import dataclasses
 import functools
 import math
 
@@ -128,8 +129,34 @@ def safety_test(
         instance("training", TrainingEpisodes, training, "TrainingEpisodes, from split_log")
     level, margin, seed = require_level(level), number("margin", margin), seed_of(seed)
     training, held_out = with_training(settings, training, held_out)
+    return tested(
+        candidate, safe, held_out, settings, training=training, margin=margin, level=level, seed=seed
+    ).decision
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Tested:
+    """A decision with the comparison behind it, for whoever checks or draws what was compared."""
+
+    decision: Decision
+    comparison: Comparison
+    axis: TimeAxis
+
+
+def tested(
+    candidate: Policy,
+    safe: Policy,
+    held_out: HeldOutEpisodes,
+    settings: ForecastSettings,
+    *,
+    training: TrainingEpisodes | None,
+    margin: float,
+    level: float | None,
+    seed: int,
+) -> Tested:
+    """The safety test on parts of a log that `with_training` has made; in 64-bit, if the caller is."""
     outcome, axis = compare_once(settings, candidate, safe, held_out, training, margin=margin, level=level)
-    return decision_record(
+    decision = decision_record(
         settings,
         candidate,
         safe,
@@ -141,6 +168,7 @@ def safety_test(
         level=level,
         margin=margin,
     )
+    return Tested(decision, outcome, axis)
 
 
 def compare_once(

@@ -18,12 +18,14 @@ from scipy import stats
 from ..arrays import Floats, in_double
 from ..basis import Basis, ConstantBasis, TimeAxis
 from ..bootstrap import Rademacher
+from ..comparison import Comparison
 from ..episodes import EpisodeLog
 from ..forecast import ForecastSettings
+from ..models import Series
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from ..safety import RATIO_TOLERANCE, VERDICT_SEED
-from ..trend import fit_trend, trend_design
+from ..trend import TrendFit, fit_trend, trend_design
 from .findings import Finding, Level, found, level_of, undetermined
 from .goodness import (
     DRAWS,
@@ -31,6 +33,7 @@ from .goodness import (
     decisive_series,
     fit_lead,
     fit_shape,
+    fitted_trend,
     in_time_order,
     richer_columns,
     trend_findings,
@@ -66,9 +69,9 @@ class LogCheck:
         """The findings that a report must show first."""
         return tuple(one for one in self.findings if one.level is Level.WARNING)
 
-    def including(self, finding: Finding) -> "LogCheck":
-        """The same with one more finding."""
-        return dataclasses.replace(self, findings=(*self.findings, finding))
+    def including(self, *findings: Finding) -> "LogCheck":
+        """The same with more findings."""
+        return dataclasses.replace(self, findings=(*self.findings, *findings))
 
     def __getitem__(self, name: str) -> Finding:
         return {finding.name: finding for finding in self.findings}[name]
@@ -85,60 +88,83 @@ def check_log(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
-    trend: bool = True,
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
     With `training` episodes, the log is what a gate tests, and the trend is that of the returns it tests.
-    `span` is the first and the last episode number of the whole log, if this is a part of it. The policy's
-    own `trend` need not be tested where nothing rests on it: see `check_difference`.
+    `span` is the first and the last episode number of the whole log, if this is a part of it.
     """
     log = in_time_order(log)
     axis = TimeAxis.over(span or log.span, settings.lookahead)
-    series, past = decisive_series(settings, (policy or BehaviorPolicy(),), log, training)
+    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
     whole, lead = fit_shape(settings, series, axis), fit_lead(settings, series, past, axis)
     needed = settings.least_log if training is None else settings.least_episodes
-    actions = action_support(log, policy)
-    support = () if policy is None or actions is None else (support_finding(policy, actions),)
-    return LogCheck(
-        num_episodes=log.capacity,
-        num_steps=int(np.sum(np.asarray(log.mask))),
-        findings=(
-            *_shape_findings(log, needed),
-            *(() if policy is None else _overlap_findings(policy, log, settings.discount, lead)),
-            *support,
-            _drift(whole),
-            *((_lookahead(lead, axis), *trend_findings(lead)) if trend else ()),
-        ),
-        actions=actions,
-    )
+    fitness = _fitness(log, policy, settings.discount, needed, whole, lead)
+    return fitness.including(_lookahead(lead, settings.lookahead), *trend_findings(lead))
 
 
 @in_double
-def check_difference(
+def check_tested(
     log: EpisodeLog,
     settings: ForecastSettings,
     policies: tuple[Policy, Policy],
-    *,
-    training: EpisodeLog | None = None,
-    span: tuple[float, float] | None = None,
+    comparison: Comparison,
+    axis: TimeAxis,
+) -> dict[str, LogCheck]:
+    """Were these episodes fit for the comparison that they gave? Of each policy, and of what it rests on.
+
+    The trends are those that the test has fitted: nothing is estimated again.
+    """
+    ordered, trials = in_time_order(log), comparison.trials
+    span, longest = trials.spans[trials.best], float(trials.longest)
+    shape, rests_on = settings.test.lead_shape, settings.test.rests_on
+
+    def lead(fit: TrendFit) -> FittedTrend:
+        series = Series(fit.returns, log.episode_numbers, log.present)
+        return fitted_trend(fit, series, axis.recent(span), shape, longest)
+
+    fits = {"candidate": comparison.candidate, "safe": comparison.safe, "difference": comparison.difference}
+    checks = {}
+    for role, policy in zip(("candidate", "safe"), policies, strict=True):
+        series = Series(fits[role].returns, log.episode_numbers, log.present)
+        whole = fit_shape(settings, series, axis)
+        checks[role] = _fitness(
+            ordered, policy, settings.discount, settings.least_episodes, whole, lead(fits[role])
+        )
+    for role in rests_on:
+        trend = lead(fits[role])
+        found = (_lookahead(trend, settings.lookahead), *trend_findings(trend))
+        checks[role] = checks[role].including(*found) if role in checks else _only(ordered, found)
+    return checks
+
+
+def _fitness(
+    log: EpisodeLog,
+    policy: Policy | None,
+    discount: float,
+    needed: int,
+    whole: FittedTrend,
+    lead: FittedTrend,
 ) -> LogCheck:
-    """Does the trend of candidate − safe fit, on which a paired test rests?"""
-    log = in_time_order(log)
-    axis = TimeAxis.over(span or log.span, settings.lookahead)
-    series, past = decisive_series(settings, policies, log, training)
-    lead = fit_lead(settings, series, past, axis, cautious=False)
-    steps = int(np.sum(np.asarray(log.mask)))
-    return LogCheck(log.capacity, steps, (_lookahead(lead, axis), *trend_findings(lead)), None)
+    """All findings but those about the trend; the log is in time order."""
+    actions = action_support(log, policy)
+    support = () if policy is None or actions is None else (support_finding(policy, actions),)
+    overlap = () if policy is None else _overlap_findings(policy, log, discount, lead)
+    findings = (*_shape_findings(log, needed), *overlap, *support, _drift(whole))
+    return dataclasses.replace(_only(log, findings), actions=actions)
 
 
-def _lookahead(lead: FittedTrend, axis: TimeAxis) -> Finding:
+def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
+    return LogCheck(log.capacity, int(np.sum(np.asarray(log.mask))), findings, None)
+
+
+def _lookahead(lead: FittedTrend, lookahead: int) -> Finding:
     longest = int(lead.longest_lookahead)
-    if axis.lookahead <= longest:
+    if lookahead <= longest:
         return found("lookahead", longest, f"The past can try forecasts over a lookahead of up to {longest}.")
     limit = f"at most {longest}" if longest else "it is too short for any"
     sentence = (
-        f"The log is too short to try a lookahead of {axis.lookahead} on its past ({limit}): nobody knows "
+        f"The log is too short to try a lookahead of {lookahead} on its past ({limit}): nobody knows "
         "how far off such forecasts are."
     )
     return found("lookahead", longest, sentence, level=Level.WARNING)

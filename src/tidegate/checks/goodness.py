@@ -40,7 +40,7 @@ MATERIAL = 0.1  # a correlation of neighbours that makes standard errors a tenth
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class FittedTrend:
-    """A trend through the episodes `rows` of a log, in time order; `shape` is its basis, or a similar one.
+    """A trend through the episodes `rows` of a log in time order; `shape` is its basis, or a similar one.
 
     `doubt` says why the trend cannot be tested; it is empty if it can.
     """
@@ -68,48 +68,38 @@ def in_time_order(log: EpisodeLog) -> EpisodeLog:
 
 def decisive_series(
     settings: ForecastSettings,
-    policies: tuple[Policy, ...],
+    policy: Policy,
     log: EpisodeLog,
     training: EpisodeLog | None,
 ) -> tuple[Series, Series]:
-    """The returns that a test of these episodes uses, and those that its models were tried on.
-
-    Those of one policy, or the difference between two.
-    """
+    """The returns that a test of these episodes uses, and those that its models were tried on."""
     room = log if log.capacity else grow(log, 1)
     seen = None if training is None or not training.capacity else training
-    return _series(settings, policies, room, seen)
+    return _series(settings, policy, room, seen)
 
 
 @eqx.filter_jit
 def _series(
-    settings: ForecastSettings, policies: tuple[Policy, ...], log: EpisodeLog, training: EpisodeLog | None
+    settings: ForecastSettings, policy: Policy, log: EpisodeLog, training: EpisodeLog | None
 ) -> tuple[Series, Series]:
     if training is None:
-        series = series_of(log, _difference(training_returns(settings, log, *policies)))
+        series = series_of(log, training_returns(settings, log, policy)[0])
         return series, series
-    tested = series_of(log, _difference(held_out_returns(settings, training, log, *policies)))
-    return tested, series_of(training, _difference(training_returns(settings, training, *policies)))
-
-
-def _difference(returns: list[Float[Array, " n"]]) -> Float[Array, " n"]:
-    first, *second = returns
-    return first - second[0] if second else first
+    tested = series_of(log, held_out_returns(settings, training, log, policy)[0])
+    return tested, series_of(training, training_returns(settings, training, policy)[0])
 
 
 def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> FittedTrend:
     """The smooth trend over the whole log."""
     shape = settings.test.shape
-    return _fitted(_whole(shape, series, axis), series, axis, shape)
+    return fitted_trend(_whole(shape, series, axis), series, axis, shape)
 
 
-def fit_lead(
-    settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = True
-) -> FittedTrend:
-    """The trend that forecasts, within its span: cautious for an interval, not for a test."""
-    lead = _lead(settings.test, series, past, axis, cautious)
-    fitted = _fitted(lead.fit, series, axis.recent(lead.span), settings.test.lead_shape)
-    return dataclasses.replace(fitted, longest_lookahead=float(lead.longest))
+def fit_lead(settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis) -> FittedTrend:
+    """The trend that forecasts, within its span."""
+    lead = _lead(settings.test, series, past, axis)
+    local = axis.recent(lead.span)
+    return fitted_trend(lead.fit, series, local, settings.test.lead_shape, float(lead.longest))
 
 
 @eqx.filter_jit
@@ -118,27 +108,31 @@ def _whole(shape: Basis, series: Series, axis: TimeAxis) -> TrendFit:
 
 
 @eqx.filter_jit
-def _lead(test: ComparisonTest, series: Series, past: Series, axis: TimeAxis, cautious: bool) -> LeadingTrend:
-    return test.lead(series, past, axis, cautious=cautious)
+def _lead(test: ComparisonTest, series: Series, past: Series, axis: TimeAxis) -> LeadingTrend:
+    return test.lead(series, past, axis, cautious=True)
 
 
-def _fitted(fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis) -> FittedTrend:
-    """A fit without the episodes that the trend does not use."""
-    rows = np.flatnonzero(np.asarray(fit.design.present))
+def fitted_trend(
+    fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis, longest: float = math.nan
+) -> FittedTrend:
+    """The trend that a test has fitted to some episodes of a log, whose rows may be in any order."""
+    present, times = np.flatnonzero(np.asarray(series.present)), np.asarray(series.times)
+    in_time = present[np.argsort(times[present], kind="stable")]
+    used = np.asarray(fit.design.present)[in_time]
+    taken = in_time[used]
     design = dataclasses.replace(
         fit.design,
-        orthonormal=fit.design.orthonormal[:, rows],
-        present=fit.design.present[rows],
-        inflation=fit.design.inflation[rows],
+        orthonormal=jnp.asarray(np.asarray(fit.design.orthonormal)[:, taken]),
+        present=jnp.asarray(np.asarray(fit.design.present)[taken]),
+        inflation=jnp.asarray(np.asarray(fit.design.inflation)[taken]),
     )
     fit = dataclasses.replace(
         fit,
         design=design,
-        returns=jnp.asarray(series.returns)[rows],
-        residuals=fit.residuals[rows],
+        returns=jnp.asarray(np.asarray(series.returns)[taken]),
+        residuals=jnp.asarray(np.asarray(fit.residuals)[taken]),
     )
-    times = np.asarray(series.times)[rows]
-    return FittedTrend(rows, times, axis, fit, shape, _doubt(fit))
+    return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, _doubt(fit), longest)
 
 
 def _doubt(fit: TrendFit) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..checks.backtest import Backtest, backtest
 from ..checks.findings import Finding, Level
-from ..checks.fitness import LogCheck, check_difference, check_log
+from ..checks.fitness import LogCheck, check_tested
 from ..checks.goodness import TESTS
 from ..comparison import Reason, Status, Verdict
 from ..forecast import ForecastSettings
@@ -248,7 +248,8 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     stage("checking the test episodes")
     leak = candidate_leak(trial)
     trial = dataclasses.replace(trial, held_out=held_out, seen=seen)
-    checks = _checks(trial, forecasting)
+    found = guarded.tested
+    checks = check_tested(held_out.log, forecasting, trial.policies, found.comparison, found.axis)
     if leak is not None:
         checks["candidate"] = checks["candidate"].including(leak)
     bound = _range_bound(trial, guarded, asked_for, forecasting)
@@ -285,22 +286,6 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         seed=trial.seed,
         provenance=origin,
     )
-
-
-def _checks(trial: Trial, forecasting: ForecastSettings) -> dict[str, LogCheck]:
-    """Each policy, and the difference where the test rests on it."""
-    log, span = trial.held_out.log, trial.held_out.span
-    training = None if trial.seen is None else trial.seen.log
-    rests_on = forecasting.test.rests_on
-    checks = {
-        role: check_log(log, forecasting, policy, training=training, span=span, trend=role in rests_on)
-        for role, policy in zip(("candidate", "safe"), trial.policies, strict=True)
-    }
-    if "difference" in rests_on:
-        checks["difference"] = check_difference(
-            log, forecasting, trial.policies, training=training, span=span
-        )
-    return checks
 
 
 def _range_bound(

@@ -15,7 +15,7 @@ from ..inputs import flag, instance, member, number, record_of, seed_of, shown, 
 from ..policies import Policy
 from ..record import Decision
 from ..returns import observed_returns
-from ..safety import require_level, safety_test, with_training
+from ..safety import Tested, require_level, tested, with_training
 from .multiplicity import Multiplicity, holm_levels
 
 DIRECTIONS = {"lower": True, "higher": False}
@@ -169,7 +169,8 @@ class GuardrailDecision:
 class GuardedDecision:
     """The verdict on all outcomes: DEPLOY only if the reward improves and every guardrail holds.
 
-    `main` is the test of the reward at `main_level`; `guardrails` holds one test per guardrail.
+    `main` is the test of the reward at `main_level`, and `tested` the comparison behind it; there is one of
+    `guardrails` for each that was asked for.
     """
 
     main: Decision
@@ -177,6 +178,7 @@ class GuardedDecision:
     guardrails: tuple[GuardrailDecision, ...]
     multiplicity: Multiplicity
     alpha: float
+    tested: Tested
 
     @property
     def improves(self) -> bool:
@@ -261,8 +263,8 @@ def guarded_test(
     training, held_out = with_training(settings, training, held_out)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
-    def test(one: "_Hypothesis", level: float) -> Decision:
-        return safety_test(
+    def test(one: "_Hypothesis", level: float) -> Tested:
+        return tested(
             candidate,
             safe,
             one.held_out,
@@ -275,17 +277,19 @@ def guarded_test(
 
     alone = [test(one, alpha) for one in hypotheses]
     constants = [None, *(_constant(one, settings.discount) for one in hypotheses[1:])]
-    levels = _levels(alone, constants, multiplicity, alpha)
+    levels = _levels([one.decision for one in alone], constants, multiplicity, alpha)
     main, *others = (
         decided if own == alpha else test(one, own)
         for one, decided, own in zip(hypotheses, alone, levels, strict=True)
     )
+    rails = [one.decision for one in others]
     return GuardedDecision(
-        main=main,
+        main=main.decision,
         main_level=levels[0],
-        guardrails=tuple(map(GuardrailDecision, guardrails, others, levels[1:], constants[1:])),
+        guardrails=tuple(map(GuardrailDecision, guardrails, rails, levels[1:], constants[1:])),
         multiplicity=multiplicity,
         alpha=alpha,
+        tested=main,
     )
 
 
