@@ -68,6 +68,12 @@ def edited(content: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
     return resealed(forged)
 
 
+def undecided(record: Path) -> bool:
+    """Whether the record says that nothing was decided."""
+    content = json.loads(record.read_text())
+    return content["status"] == "error" and content["verdict"] is None
+
+
 # What a policy's own code can do.
 
 
@@ -81,7 +87,7 @@ def test_a_policy_that_exits_is_not_a_success(way: str, tmp_path: Path) -> None:
     assert done.stdout == ""
     assert "SystemExit" in done.stderr
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "decision.json").exists()
+    assert undecided(tmp_path / "decision.json")
 
 
 @pytest.mark.parametrize("way", EXITS)
@@ -94,7 +100,20 @@ def test_whatever_a_policy_raises_decides_nothing(way: str, role: str, shell: Sh
     assert result.code == 2
     assert result.err.startswith(("tidegate: cannot import 'f'", f"tidegate: python:{module}:f "))
     assert result.out == ""
-    assert not Path("decision.json").exists()
+    assert way == "with_its_folder_gone" or undecided(Path("decision.json"))
+
+
+def test_an_error_takes_the_place_of_an_older_decision(shell: Shell) -> None:
+    """Or a pipeline that reads the record would act on last week's DEPLOY."""
+    Path("decision.json").write_text('{"status": "pass", "verdict": "DEPLOY"}')
+    result = shell("gate", "log.csv", "--candidate", "column:missing", "--json")
+    assert result.code == 2
+    content = json.loads(result.out)
+    assert content == json.loads(Path("decision.json").read_text())
+    assert (content["status"], content["verdict"]) == ("error", None)
+    assert "there is no column 'missing'" in content["sentence"]
+    assert content["decided_at"] == content["expires_at"]
+    assert "holds no decision" in shell("verify", "decision.json", "log.csv").err
 
 
 def test_an_interruption_stays_one(shell: Shell) -> None:
@@ -162,21 +181,21 @@ def test_python_that_the_reader_allows_is_replayed(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        ("settings.draws", 10**9, "at most 1,000,000"),
+        ("settings.draws", 10**9, "to 100,000"),
         ("settings.draws", 10**400, "a 64-bit whole number"),
         ("settings.draws", "500", "draws in the record is '500'"),
         ("settings.draws", True, "draws in the record is True"),
         ("settings.alpha", 10**400, "a finite number"),
         ("settings.lookahead", [10], "a 64-bit whole number or null"),
         ("settings.preset", ["PAPER"], "Expected Preset"),
-        ("dates", 10**9, "from 0 to 10,000"),
+        ("dates", 10**9, "from 0 to 1,000"),
         ("dates", "20", "dates in the record is '20'"),
         ("seed", 2**70, "seed in the record is"),
         ("provenance.columns", "reward", "columns in the record is of type str"),
         ("provenance.columns.num_actions", 10**9, "from 0 to 1,000,000"),
         ("provenance.versions", [], "versions in the record is of type list"),
         ("provenance.estimated", "no", "true or false"),
-        ("provenance.read_as", 3, "a text or null"),
+        ("provenance.read_as", 3, "one of parquet"),
         ("candidate.policy", 3, "a text"),
         ("budget", {"number": "1"}, "number in the record is '1'"),
         ("guardrails", {"outcomes": [{"outcome": 1, "margin": 0}]}, "name in the record is 1"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import TidegateError
 from .flags import (
     SPECS,
     BudgetFlags,
@@ -131,7 +132,8 @@ def _error_on_record(path: Path, as_json: bool) -> Iterator[None]:
         from ..record import write_record
 
         content = error_record(str(error))
-        write_record(content, path)
+        with contextlib.suppress(TidegateError, OSError):  # what went wrong first is what must be told
+            write_record(content, path)
         if as_json:
             typer.echo(json.dumps(content, indent=1))
         raise
