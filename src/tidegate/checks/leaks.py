@@ -38,7 +38,12 @@ UNSHOWN = (
     "The log does not show what the candidate's probability depends on, so whether it has seen the reward is "
     "hard to test. Map every column that it looks at as a feature."
 )
-CLEAN = "Given what it looks at, the candidate's probability does not go with the reward ({numbers})."
+SUSPECT = (
+    "Given all that the log shows before an action, the candidate's probability goes with the reward that "
+    "came after it ({numbers}): it looks at something that the log does not show, or at the reward itself. "
+    "Map every column that it looks at as a feature."
+)
+CLEAN = "Given what it looks at, the candidate's probability hardly goes with the reward ({numbers})."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -87,6 +92,7 @@ def leak_finding(steps: DecidedSteps) -> Finding:
     shown = probability.explained > EXPLAINED
     level, words = (Level.OK, CLEAN) if shown else (Level.NOTE, UNSHOWN)
     if p_value < SIGNIFICANT and abs(correlation) > CLEAR:
+        words = words if shown else SUSPECT
         unexplained = np.sqrt((1 - probability.explained) * (1 - reward.explained))
         material = shown and abs(correlation) * unexplained > MATERIAL
         decisive = not shown or abs(correlation) > DECISIVE
