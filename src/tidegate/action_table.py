@@ -40,7 +40,7 @@ def is_tabular(
     """Whether returns are linear in the probabilities of a few actions."""
     return (
         isinstance(policy, SoftmaxPolicy)
-        and log.mask.shape[1] == 1
+        and log.num_steps == 1
         and log.num_actions is not None
         and log.num_actions <= policy.outputs().size <= MAX_SUMMED
         and settings.estimator in (pdis_returns, is_returns)

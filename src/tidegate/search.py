@@ -274,7 +274,7 @@ def natural_gradient(
     else:
         states = jnp.asarray(log.states)
         weights = jnp.asarray(log.mask, parameters.dtype).reshape(-1)
-        jacobian, weighted = jax.vmap(factors)(states.reshape(-1, *states.shape[2:]))
+        jacobian, weighted = jax.vmap(factors)(states.reshape(-1, *states.shape[log.mask.ndim :]))
         # Summed over steps and outputs at once: no p × p matrix per step.
         total = jnp.einsum("n,nop,noq->pq", weights, jacobian, weighted)
         fisher = total / jnp.maximum(jnp.sum(weights), 1)
