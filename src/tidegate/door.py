@@ -15,13 +15,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .arrays import Flags, Floats, Integers, Values
+from .arrays import Flags, Floats, Integers, Ragged, Values
 from .errors import LogError, SettingsError
 
 Place: TypeAlias = Callable[[int], str]
 
 MAX_ACTION = 2**31 - 1
 ROWS_SHOWN = 3
+MAX_PADDING = 8  # times the steps of a log, if it has more than a few cells
+FEW_CELLS = 2**20
 
 
 class Propensity(enum.Enum):
@@ -53,10 +55,9 @@ class Steps:
 
     @property
     def step_bytes(self) -> int:
-        """What one step takes, with the flag that it is filled."""
+        """What one step takes in a log."""
         given = (self.actions, self.states, *self.recorded.values(), *self.outcomes.values())
-        shapes = [one.shape[1:] for one in given if one is not None]
-        return 1 + 8 * (2 + sum(math.prod(shape) for shape in shapes))
+        return 8 * (3 + sum(math.prod(one.shape[1:]) for one in given if one is not None))
 
 
 def row_place(row: int) -> str:
@@ -159,10 +160,13 @@ def check_rows(
     propensity: Propensity,
     num_actions: int | None,
     place: Place,
+    *,
+    ragged: bool = False,
 ) -> dict[str, Any]:
     """Steps of these episodes, counted within each -> the fields of an `EpisodeLog`.
 
     `names` are the columns of the episodes and of the counts; `place` says where the user finds a row.
+    With `ragged`, episodes of very unequal length are not padded to the longest.
     """
     numbers = episodes.astype(np.float64)
     check_finite(numbers, f"column '{names[0]}'", place)
@@ -170,8 +174,16 @@ def check_rows(
     check_episode_order(numbers[starts], names[0], lambda one: place(int(starts[one])))
     check_counts(counts, starts, numbers, names[1], place)
     lengths = np.diff(np.append(starts, numbers.size))
+    if ragged and unpadded(lengths):
+        layout, mask = Ragged.of(lengths, int(lengths.max())), np.ones(numbers.size, bool)
+        return {**_fields(steps, numbers[starts], mask, propensity, num_actions, place), "layout": layout}
     mask = np.arange(lengths.max()) < lengths[:, None]
     return _fields(steps, numbers[starts], mask, propensity, num_actions, place)
+
+
+def unpadded(lengths: Integers) -> bool:
+    """Whether episodes of these lengths are too unequal to be padded to the longest."""
+    return bool(lengths.size * lengths.max() > max(MAX_PADDING * lengths.sum(), FEW_CELLS))
 
 
 def _fields(

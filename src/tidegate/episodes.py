@@ -2,11 +2,14 @@
 
 An `EpisodeLog` may hold spare rows. A row whose first step is masked out is not an episode: it has weight
 zero everywhere, so programs for a fixed capacity are compiled once and the rows filled as data arrive.
+
+Where episodes are of very unequal length, their steps lie one after the other instead (`Ragged`): then
+memory grows with the number of steps, not with the longest episode.
 """
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -16,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from .arrays import ArrayLike, Flags, Floats, Integers, in_double, map_leaves
+from .arrays import ArrayLike, Flags, Floats, Grid, Integers, Layout, Ragged, in_double, map_leaves
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
 from .inputs import by_name, member, names, none_or, number, seed_of, text, whole
@@ -27,19 +30,21 @@ JITTER = 16.0  # places
 class EpisodeLog(eqx.Module):
     """Logged episodes, padded to one length; build it with `from_arrays` or `from_frame`.
 
+    `layout` says where the steps lie: `cells` are (episodes, steps), or the steps one after the other.
     `outcomes` are other quantities measured at each step besides the reward, by name, for guardrails to
     watch. Returns and forecasts are of `rewards` alone; see `with_outcome`.
     """
 
     episode_numbers: Float[ArrayLike, " n"]
-    actions: Shaped[ArrayLike, "n t ..."]
-    behavior_log_probs: Float[ArrayLike, "n t"]
-    rewards: Float[ArrayLike, "n t"]
-    mask: Bool[ArrayLike, "n t"]
-    states: Shaped[ArrayLike, "n t ..."] | None = None
-    recorded: dict[str, Float[ArrayLike, "n t"]] = eqx.field(default_factory=dict)
-    outcomes: dict[str, Float[ArrayLike, "n t"]] = eqx.field(default_factory=dict)
+    actions: Shaped[ArrayLike, "..."]
+    behavior_log_probs: Float[ArrayLike, "*cells"]
+    rewards: Float[ArrayLike, "*cells"]
+    mask: Bool[ArrayLike, "*cells"]
+    states: Shaped[ArrayLike, "..."] | None = None
+    recorded: dict[str, Float[ArrayLike, "*cells"]] = eqx.field(default_factory=dict)
+    outcomes: dict[str, Float[ArrayLike, "*cells"]] = eqx.field(default_factory=dict)
     num_actions: int | None = eqx.field(static=True, default=None)
+    layout: Layout = eqx.field(default_factory=Grid)
 
     @classmethod
     def from_arrays(
@@ -107,12 +112,29 @@ class EpisodeLog(eqx.Module):
     @property
     def present(self) -> Bool[ArrayLike, " n"]:
         """Which rows hold an episode."""
-        return self.mask[:, 0]
+        first: ArrayLike = self.layout.firsts(self.mask)
+        return first
 
     @property
     def capacity(self) -> int:
         """Number of rows, spare ones included."""
-        return int(self.mask.shape[0])
+        return int(self.episode_numbers.shape[0])
+
+    @property
+    def num_steps(self) -> int:
+        """How many steps an episode may have."""
+        return self.layout.longest(self.mask.shape)
+
+    @property
+    def step_numbers(self) -> Int[Array, "*cells"]:
+        """The number of each step within its episode, from 0."""
+        return self.layout.step_numbers(self.mask.shape)
+
+    @property
+    def lengths(self) -> Integers:
+        """How many steps each row holds."""
+        rows = np.broadcast_to(self.layout.spread(np.arange(self.capacity)), self.mask.shape)
+        return np.bincount(rows[np.asarray(self.mask)], minlength=self.capacity)
 
     @property
     def num_episodes(self) -> int:
@@ -126,7 +148,13 @@ class EpisodeLog(eqx.Module):
 
     def take(self, rows: Any) -> "EpisodeLog":
         """The episodes in these rows."""
+        if isinstance(self.layout, Ragged):
+            return _taken(self, self.layout, np.arange(self.capacity)[rows])
         return map_leaves(lambda leaf: leaf[rows], self)
+
+    def only(self, rows: Bool[ArrayLike, " n"]) -> "EpisodeLog":
+        """The log without the other episodes: they become spare rows, and the capacity stays."""
+        return dataclasses.replace(self, mask=self.mask & self.layout.spread(rows))
 
     def with_outcome(self, name: str, sign: float = 1.0) -> "EpisodeLog":
         """The log with sign × this outcome in place of the rewards, so that every test is about it.
@@ -143,10 +171,12 @@ class EpisodeLog(eqx.Module):
 
     def digest(self) -> str:
         """SHA-256 of the episodes, the same whatever the capacity."""
-        present = np.flatnonzero(np.asarray(self.present))
-        sha = hashlib.sha256(f"tidegate-log-1 {self.num_actions}".encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self):
-            rows = np.ascontiguousarray(np.asarray(leaf)[present])
+        present = np.asarray(self.present)
+        whole = self if present.all() else self.take(np.flatnonzero(present))
+        longest = f" {self.num_steps}" if isinstance(self.layout, Ragged) else ""
+        sha = hashlib.sha256(f"tidegate-log-1 {self.num_actions}{longest}".encode())
+        for path, leaf in jax.tree_util.tree_leaves_with_path(whole):
+            rows = np.ascontiguousarray(np.asarray(leaf))
             sha.update(f"{jax.tree_util.keystr(path)} {rows.dtype} {rows.shape}".encode())
             sha.update(rows.tobytes())
         return sha.hexdigest()
@@ -159,6 +189,24 @@ def _num_actions(given: Any) -> int | None:
 def _one_or_more(name: str, given: Any) -> str | tuple[str, ...]:
     """A column, or several: here a comma may be part of a column's name."""
     return given if isinstance(given, str) else names(name, given)
+
+
+def _taken(log: EpisodeLog, layout: Ragged, rows: Integers) -> EpisodeLog:
+    chosen = Ragged.of(layout.lengths[rows], layout.num_steps)
+    places = np.asarray(layout.starts)[rows][chosen.rows] + chosen.steps
+    return _with_steps(log, lambda leaf: leaf[places], np.asarray(log.episode_numbers)[rows], chosen)
+
+
+def _with_steps(
+    log: EpisodeLog, change: Callable[..., Any], numbers: Any, layout: Ragged, *others: EpisodeLog
+) -> EpisodeLog:
+    """Another ragged log: `change` is applied to all that is known per step."""
+
+    def steps(one: EpisodeLog) -> EpisodeLog:
+        return dataclasses.replace(one, episode_numbers=None, layout=Grid())  # type: ignore[arg-type]
+
+    changed = map_leaves(change, steps(log), *(steps(other) for other in others))
+    return dataclasses.replace(changed, episode_numbers=numbers, layout=layout)
 
 
 class TrainingEpisodes(eqx.Module):
@@ -239,6 +287,12 @@ def training_count(num_episodes: int, train_fraction: float) -> int:
 
 def empty_like(window: EpisodeLog, capacity: int) -> EpisodeLog:
     """A log of spare rows with the window's shapes."""
+    if isinstance(window.layout, Ragged):
+        raise LogError(
+            f"the window's episodes have up to {window.num_steps} steps, and most have far fewer.",
+            expected="episodes of about the same length, since each gets the room of the longest",
+            remedy="Split the long episodes.",
+        )
     return map_leaves(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window)
 
 
@@ -246,8 +300,33 @@ def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
     """The same episodes with room for `capacity` of them."""
     if capacity < log.capacity:
         raise LogError(f"cannot shrink a log of capacity {log.capacity} to {capacity}")
+    if isinstance(log.layout, Ragged):
+        return _with_spare_rows(log, log.layout, capacity - log.capacity)
     spare = empty_like(log, capacity - log.capacity)
     return map_leaves(lambda a, b: jnp.concatenate([jnp.asarray(a), b]), log, spare)
+
+
+def _with_spare_rows(log: EpisodeLog, layout: Ragged, count: int) -> EpisodeLog:
+    """Each spare row is one step that is masked out."""
+
+    def longer(leaf: Any) -> Any:
+        return np.concatenate([leaf, np.zeros((count, *leaf.shape[1:]), leaf.dtype)])
+
+    grown = Ragged.of(np.append(layout.lengths, np.ones(count, int)), layout.num_steps)
+    return _with_steps(log, longer, longer(np.asarray(log.episode_numbers)), grown)
+
+
+def joined(first: EpisodeLog, second: EpisodeLog) -> EpisodeLog:
+    """The episodes of both, one log after the other."""
+
+    def both(a: Any, b: Any) -> Any:
+        return np.concatenate([a, b])
+
+    if not isinstance(first.layout, Ragged) or not isinstance(second.layout, Ragged):
+        return map_leaves(both, first, second)
+    lengths = np.append(first.layout.lengths, second.layout.lengths)
+    layout = Ragged.of(lengths, max(first.num_steps, second.num_steps))
+    return _with_steps(first, both, both(first.episode_numbers, second.episode_numbers), layout, second)
 
 
 def insert(log: EpisodeLog, episodes: EpisodeLog, row: Any) -> EpisodeLog:

@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from .arrays import ArrayLike
+from .arrays import ArrayLike, Ragged
 from .episodes import EpisodeLog
 from .errors import LogError, PolicyError
 from .inputs import array_or, number
@@ -21,7 +21,7 @@ from .policies import DiscretePolicy, Policy
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]
 
 
-def log_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, "n t"]:
+def log_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, "*cells"]:
     """log π(a|s) − log β(a|s) at each logged step, 0 at the unused ones."""
     ratios = policy.logged_log_probs(log) - log.behavior_log_probs
     return jnp.where(log.mask, ratios, 0.0)
@@ -29,14 +29,14 @@ def log_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, "n t"]:
 
 def episode_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
     """The product of ratios over each episode; its expectation is 1 if the policy is supported."""
-    return jnp.where(log.present, jnp.exp(jnp.sum(log_ratios(policy, log), axis=1)), 0.0)
+    return jnp.where(log.present, jnp.exp(log.layout.totals(log_ratios(policy, log))), 0.0)
 
 
 def stopped_ratios(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """Π_{l≤min(t, end)} π/β, averaged over t with the returns' weights γᵗ; the expectation is 1."""
-    running = jnp.exp(jnp.cumsum(log_ratios(policy, log), axis=1))
-    weights = jnp.exp(_log_discounts(log, discount))
-    return jnp.where(log.present, jnp.sum(running * weights, axis=1) / jnp.sum(weights), 0.0)
+    running = jnp.exp(log.layout.running(log_ratios(policy, log)))
+    weights = jnp.exp(_log_powers(discount, jnp.arange(log.num_steps)))
+    return jnp.where(log.present, log.layout.lasting_mean(running, weights), 0.0)
 
 
 def is_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
@@ -47,12 +47,12 @@ def is_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[
 
 def pdis_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """ρ̂(π, i) = Σ_t (Π_{l≤t} π/β) γᵗ rₜ: per-decision importance sampling (Precup et al., 2000)."""
-    cumulative = jnp.cumsum(log_ratios(policy, log), axis=1)
+    cumulative = log.layout.running(log_ratios(policy, log))
     return observed_sum(log, jnp.exp(cumulative + _log_discounts(log, discount)))
 
 
 def dr_returns(
-    policy: Policy, log: EpisodeLog, discount: float, values: Float[ArrayLike, "n t a"]
+    policy: Policy, log: EpisodeLog, discount: float, values: Float[ArrayLike, "*cells a"]
 ) -> Float[Array, " n"]:
     """Σ_t γᵗ [ρ_{0:t} (rₜ − q̂ₜ) + ρ_{0:t−1} v̂ₜ]: doubly robust (Dudík et al., 2011; Jiang and Li, 2016).
 
@@ -60,17 +60,17 @@ def dr_returns(
     which any policy can use). Unbiased for any values that were not fitted on the episode itself.
     """
     chosen, expected = _action_values(policy, log, jnp.asarray(values))
-    until = jnp.cumsum(log_ratios(policy, log), axis=1)
-    before = jnp.pad(until[:, :-1], ((0, 0), (1, 0)))
+    until = log.layout.running(log_ratios(policy, log))
+    before = log.layout.before(until)
     discounts = _log_discounts(log, discount)
     surprises = jnp.exp(until + discounts) * (log.rewards - chosen)
     predictions = jnp.exp(before + discounts) * expected
-    return jnp.sum(jnp.where(log.mask, surprises + predictions, 0.0), axis=1)
+    return log.layout.totals(jnp.where(log.mask, surprises + predictions, 0.0))
 
 
 def _action_values(
-    policy: Policy, log: EpisodeLog, values: Float[Array, "n t a"]
-) -> tuple[Float[Array, "n t"], Float[Array, "n t"]]:
+    policy: Policy, log: EpisodeLog, values: Float[Array, "*cells a"]
+) -> tuple[Float[Array, "*cells"], Float[Array, "*cells"]]:
     """q̂(s, a) of the logged action, and v̂(s) = Σ_a π(a|s) q̂(s, a)."""
     count = values.shape[-1]
     if values.shape[:-1] != log.mask.shape:
@@ -98,7 +98,7 @@ def weighted_is_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) 
 
     Biased by O(1/n), consistent. NaN if the policy could have produced none of the episodes.
     """
-    shares = _shares(jnp.sum(log_ratios(policy, log), axis=1, keepdims=True), log)
+    shares = log.layout.spread(_shares(log.layout.totals(log_ratios(policy, log))[:, None], log)[:, 0])
     return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
 
 
@@ -107,6 +107,12 @@ def weighted_pdis_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0
 
     An episode that has ended keeps its last ratio. Biased by O(1/n), consistent.
     """
+    if isinstance(log.layout, Ragged):
+        raise LogError(
+            f"the log's episodes have up to {log.num_steps} steps, and most have far fewer.",
+            expected="episodes of about the same length: ratios are compared step by step",
+            remedy="Use pdis_returns.",
+        )
     shares = _shares(jnp.cumsum(log_ratios(policy, log), axis=1), log)
     return observed_sum(log, shares * jnp.exp(_log_discounts(log, discount)))
 
@@ -140,9 +146,9 @@ def observed_returns(log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n
     return observed_sum(log, jnp.exp(_log_discounts(log, discount)))
 
 
-def observed_sum(log: EpisodeLog, weights: Float[Array, "#n t"]) -> Float[Array, " n"]:
+def observed_sum(log: EpisodeLog, weights: Float[Array, "..."]) -> Float[Array, " n"]:
     """Σ_t weight · reward over the steps of each episode."""
-    return jnp.sum(jnp.where(log.mask, weights * log.rewards, 0.0), axis=1)
+    return log.layout.totals(jnp.where(log.mask, weights * log.rewards, 0.0))
 
 
 def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
@@ -154,8 +160,10 @@ def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
     return jnp.where(squares > 0, jnp.sum(scaled) ** 2 / squares, 0.0)
 
 
-def _log_discounts(log: EpisodeLog, discount: float) -> Float[Array, "1 t"]:
-    discount = array_or(partial(number, "discount", low=0, high=1), discount)
-    steps = jnp.arange(log.mask.shape[1])
+def _log_discounts(log: EpisodeLog, discount: float) -> Float[Array, "..."]:
+    return _log_powers(array_or(partial(number, "discount", low=0, high=1), discount), log.step_numbers)
+
+
+def _log_powers(discount: float, steps: Int[Array, "..."]) -> Float[Array, "..."]:
     # At step 0 the factor is 1 even for γ = 0, where log γ = −∞.
-    return jnp.where(steps == 0, 0.0, steps * jnp.log(jnp.asarray(discount)))[None]
+    return jnp.where(steps == 0, 0.0, steps * jnp.log(jnp.asarray(discount)))

@@ -200,7 +200,7 @@ def is_tabular(
     """Whether returns are linear in the probabilities of a few actions."""
     return (
         isinstance(policy, SoftmaxPolicy)
-        and log.mask.shape[1] == 1
+        and log.num_steps == 1
         and log.num_actions is not None
         and log.num_actions <= policy.outputs().size <= MAX_SUMMED
         and settings.estimator in (pdis_returns, is_returns)
@@ -352,7 +352,7 @@ def natural_gradient(
     else:
         states = jnp.asarray(log.states)
         weights = jnp.asarray(log.mask, parameters.dtype).reshape(-1)
-        jacobian, weighted = jax.vmap(factors)(states.reshape(-1, *states.shape[2:]))
+        jacobian, weighted = jax.vmap(factors)(states.reshape(-1, *states.shape[log.mask.ndim :]))
         # Summed over steps and outputs at once: no p × p matrix per step.
         total = jnp.einsum("n,nop,noq->pq", weights, jacobian, weighted)
         fisher = total / jnp.maximum(jnp.sum(weights), 1)

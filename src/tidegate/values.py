@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .arrays import full_products, map_leaves
+from .arrays import Ragged, full_products, map_leaves, recurrence
 from .episodes import EpisodeLog, grow
 from .errors import LogError
 from .inputs import instance, none_or, number, whole
@@ -30,14 +30,18 @@ class ValueModel(eqx.Module):
     @abc.abstractmethod
     def predict(
         self, training: EpisodeLog, log: EpisodeLog, discount: float, *, per_action: bool
-    ) -> Float[Array, "n t a"]:
+    ) -> Float[Array, "*cells a"]:
         """Fitted on `training` alone, evaluated at the rows of `log`.
 
         One value per action of the log, or a single one whatever the action (a = 1).
         """
 
-    def cross_fit(self, training: EpisodeLog, discount: float, *, per_action: bool) -> Float[Array, "n t a"]:
+    def cross_fit(
+        self, training: EpisodeLog, discount: float, *, per_action: bool
+    ) -> Float[Array, "*cells a"]:
         """Each episode is predicted from the other fold; the folds alternate in time."""
+        if isinstance(training.layout, Ragged):
+            return self._cross_fit_ragged(training, discount, per_action)
         half = -(-training.capacity // 2)
         padded = grow(training, 2 * half)
         order = _time_order(padded)
@@ -46,12 +50,23 @@ class ValueModel(eqx.Module):
             padded.take(order),
         )
 
-        def predicted_from(one: EpisodeLog, other: EpisodeLog) -> Float[Array, "n t a"]:
+        def predicted_from(one: EpisodeLog, other: EpisodeLog) -> Float[Array, "*cells a"]:
             return self.predict(one, other, discount, per_action=per_action)
 
         predicted = jax.vmap(predicted_from)(map_leaves(lambda leaf: leaf[::-1], folds), folds)
         in_time = jnp.moveaxis(predicted, 0, 1).reshape(2 * half, *predicted.shape[2:])
         return in_time[jnp.argsort(order)][: training.capacity]
+
+    def _cross_fit_ragged(
+        self, training: EpisodeLog, discount: float, per_action: bool
+    ) -> Float[Array, "s a"]:
+        """The same, with the other fold masked out: the lengths of the folds follow from the times."""
+        odd = jnp.argsort(_time_order(training)) % 2 == 1
+        from_odd, from_even = (
+            self.predict(training.only(fold), training, discount, per_action=per_action)
+            for fold in (odd, ~odd)
+        )
+        return jnp.where(training.layout.spread(odd)[:, None], from_even, from_odd)
 
 
 class RecentMeans(ValueModel):
@@ -69,20 +84,27 @@ class RecentMeans(ValueModel):
 
     def predict(
         self, training: EpisodeLog, log: EpisodeLog, discount: float, *, per_action: bool
-    ) -> Float[Array, "n t a"]:
+    ) -> Float[Array, "*cells a"]:
         targets = reward_to_go(training, discount)
         return self.smooth(training, targets, _cells(training, log.num_actions, per_action), log)
 
     def smooth(
         self,
         training: EpisodeLog,
-        targets: Float[Array, "m t"],
-        cells: Bool[Array, "m t a"],
+        targets: Float[Array, "..."],
+        cells: Bool[Array, "... a"],
         log: EpisodeLog,
-    ) -> Float[Array, "n t a"]:
+    ) -> Float[Array, "*cells a"]:
         """The means of these targets in each cell, at the times of `log`; rows in any order."""
         if training.capacity == 0:
             return jnp.zeros((*log.mask.shape, cells.shape[-1]))
+        if type(training.layout) is not type(log.layout):
+            raise LogError(
+                "one of the logs has episodes of very unequal length, and the other has not.",
+                remedy="Read both in one go, and split them with split_log.",
+            )
+        if isinstance(training.layout, Ragged):
+            return self._smooth_ragged(training, targets, cells, log)
         order = _time_order(training)
         # A spare row comes last, at the time of the last episode, and has no cell.
         first, last = _span(training)
@@ -97,6 +119,42 @@ class RecentMeans(ValueModel):
         at = jnp.clip(jnp.asarray(log.episode_numbers), first, last)
         means = self._means(_two_sided(times, sums, at, half_lives[jnp.argmin(errors)]))
         return jnp.moveaxis(means, -1, 0)
+
+    def _smooth_ragged(
+        self, training: EpisodeLog, targets: Float[Array, " m"], cells: Bool[Array, "m a"], log: EpisodeLog
+    ) -> Float[Array, "s a"]:
+        """The same, with the steps of both logs merged: by their number, then by time."""
+        first, last = _span(training)
+        both = (training, log)
+        steps = jnp.concatenate([one.step_numbers for one in both])
+        times = jnp.concatenate([one.layout.spread(jnp.asarray(one.episode_numbers)) for one in both])
+        times = jnp.clip(times, first, last)
+        asked = jnp.arange(times.size) >= training.mask.size
+        order = jnp.lexsort((asked, times, steps))  # an asked step comes after the training steps of its time
+        spare = ((0, log.mask.size), (0, 0))
+        cells = jnp.pad(cells, spare)[order]
+        targets = jnp.pad(jnp.where(training.mask, targets, 0.0), spare[:1])[order]
+        sums = jnp.stack([jnp.where(cells, targets[:, None], 0.0), cells], axis=1)
+        steps, times = steps[order], times[order]
+
+        def memory(half_life: Any) -> Float[Array, " s"]:
+            kept = jnp.exp2((times[:-1] - times[1:]) / half_life)
+            return jnp.pad(jnp.where(steps[1:] == steps[:-1], kept, 0.0), (1, 0))
+
+        def means(sums: Any) -> Float[Array, "s a"]:
+            return self._means(jnp.moveaxis(sums, 0, -1)).T
+
+        def surprise(half_life: Any) -> Float[Array, ""]:
+            kept = memory(half_life)
+            past = kept[:, None, None] * _earlier(recurrence(sums, kept), axis=0)
+            return jnp.sum(jnp.where(cells, (targets[:, None] - means(past)) ** 2, 0.0))
+
+        half_lives = jnp.where(last > first, last - first, 1.0) / 2 ** jnp.arange(self.ladder)
+        kept = memory(half_lives[jnp.argmin(jax.lax.map(surprise, half_lives))])
+        until = recurrence(sums, kept)
+        since = recurrence(sums[::-1], jnp.roll(kept, -1)[::-1])[::-1] - sums
+        found = means(until + since)
+        return jnp.zeros_like(found).at[order].set(found)[training.mask.size :]
 
     def _surprise(self, times: Any, targets: Any, cells: Any, sums: Any, half_life: Any) -> Float[Array, ""]:
         """Squared error of predicting each episode from those before it."""
@@ -134,9 +192,13 @@ def remembered(values: Float[Array, "*m n"], memory: Any, *, reverse: bool = Fal
     return sums.reshape(*values.shape[:-1], count * width)[..., :n]
 
 
-def reward_to_go(log: EpisodeLog, discount: float) -> Float[Array, "n t"]:
+def reward_to_go(log: EpisodeLog, discount: float) -> Float[Array, "*cells"]:
     """Σ_{l≥t} γ^{l−t} r_l from each logged step to the end of its episode, 0 after it."""
-    return remembered(jnp.where(log.mask, log.rewards, 0.0), discount, reverse=True)
+    rewards = jnp.where(log.mask, log.rewards, 0.0)
+    if isinstance(log.layout, Ragged):
+        last = jnp.roll(log.step_numbers, -1) == 0
+        return recurrence(rewards[::-1], jnp.where(last, 0.0, discount)[::-1])[::-1]
+    return remembered(rewards, discount, reverse=True)
 
 
 def _two_sided(
@@ -163,9 +225,11 @@ def _growth(at: Float[Array, " n"], times: Float[Array, " m"], half_life: Any) -
     return jnp.exp2((at - (times[0] + times[-1]) / 2) / half_life)
 
 
-def _earlier(running: Float[Array, "... m"]) -> Float[Array, "... m"]:
+def _earlier(running: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."]:
     """The sum before each row."""
-    return jnp.concatenate([jnp.zeros_like(running[..., :1]), running[..., :-1]], axis=-1)
+    before = jnp.moveaxis(running, axis, -1)
+    before = jnp.concatenate([jnp.zeros_like(before[..., :1]), before[..., :-1]], axis=-1)
+    return jnp.moveaxis(before, -1, axis)
 
 
 def _time_order(log: EpisodeLog) -> Int[Array, " n"]:
@@ -185,7 +249,7 @@ def _span(log: EpisodeLog) -> tuple[Float[Array, ""], Float[Array, ""]]:
     return jnp.where(any_present, first, 0.0), jnp.where(any_present, last, 0.0)
 
 
-def _cells(training: EpisodeLog, num_actions: int | None, per_action: bool) -> Bool[Array, "m t a"]:
+def _cells(training: EpisodeLog, num_actions: int | None, per_action: bool) -> Bool[Array, "*cells a"]:
     """Which step belongs to which mean."""
     mask = jnp.asarray(training.mask)[..., None]
     if not per_action:
@@ -217,7 +281,7 @@ class LinearValues(ValueModel):
     @full_products
     def predict(
         self, training: EpisodeLog, log: EpisodeLog, discount: float, *, per_action: bool
-    ) -> Float[Array, "n t a"]:
+    ) -> Float[Array, "*cells a"]:
         if training.states is None or log.states is None:
             return self.recent.predict(training, log, discount, per_action=per_action)
         cells = _cells(training, log.num_actions, per_action)
@@ -229,15 +293,15 @@ class LinearValues(ValueModel):
         return level + asked @ coefficients + left
 
     def _standardised(
-        self, training: EpisodeLog, log: EpisodeLog, targets: Float[Array, "m t"]
-    ) -> tuple[Float[Array, "m t p"], Float[Array, "n t p"], Float[Array, ""]]:
+        self, training: EpisodeLog, log: EpisodeLog, targets: Float[Array, "..."]
+    ) -> tuple[Float[Array, "... p"], Float[Array, "... p"], Float[Array, ""]]:
         """Both logs' features in the training log's units, and its mean target."""
         mask = jnp.asarray(training.mask)
         count = jnp.maximum(jnp.sum(mask), 1)
         raw = self._features(training)
 
         def mean(values: Any) -> Any:
-            return jnp.sum(jnp.where(mask[..., None], values, 0.0), axis=(0, 1)) / count
+            return jnp.sum(jnp.where(mask[..., None], values, 0.0), axis=tuple(range(mask.ndim))) / count
 
         centre = mean(raw)
         scale = jnp.sqrt(mean((raw - centre) ** 2))
@@ -251,27 +315,28 @@ class LinearValues(ValueModel):
 
         return standard(raw), standard(self._features(log)), mean(targets[..., None])[0]
 
-    def _features(self, log: EpisodeLog) -> Float[Array, "n t p"]:
-        states = jnp.asarray(log.states)
-        steps = jnp.broadcast_to(jnp.linspace(0.0, 1.0, log.mask.shape[1]), log.mask.shape)
-        if states.ndim == 2 and jnp.issubdtype(states.dtype, jnp.integer) and self.num_states:
+    def _features(self, log: EpisodeLog) -> Float[Array, "*cells p"]:
+        states, ndim = jnp.asarray(log.states), log.mask.ndim
+        steps = jnp.linspace(0.0, 1.0, log.num_steps)[log.step_numbers]
+        steps = jnp.broadcast_to(steps, log.mask.shape)
+        if states.ndim == ndim and jnp.issubdtype(states.dtype, jnp.integer) and self.num_states:
             states = jax.nn.one_hot(states, self.num_states)
-        width = math.prod(states.shape[2:])
+        width = math.prod(states.shape[ndim:])
         columns = states.reshape(*log.mask.shape, width).astype(steps.dtype)
         return jnp.concatenate([steps[..., None], columns], axis=-1)
 
 
 def _ridge(
-    features: Float[Array, "m t p"],
-    targets: Float[Array, "m t"],
-    cells: Bool[Array, "m t a"],
+    features: Float[Array, "*cells p"],
+    targets: Float[Array, "*cells"],
+    cells: Bool[Array, "*cells a"],
     ridge: float,
 ) -> Float[Array, "p a"]:
     """One least-squares fit per cell; a cell without steps gets zeros."""
-    weights = cells.astype(features.dtype)
-    gram = jnp.einsum("mta,mtp,mtq->apq", weights, features, features)
-    moments = jnp.einsum("mta,mtp,mt->ap", weights, features, targets)
-    penalty = ridge * (jnp.sum(weights, axis=(0, 1)) + 1.0)
+    weights, each = cells.astype(features.dtype), "mt"[: targets.ndim]
+    gram = jnp.einsum(f"{each}a,{each}p,{each}q->apq", weights, features, features)
+    moments = jnp.einsum(f"{each}a,{each}p,{each}->ap", weights, features, targets)
+    penalty = ridge * (jnp.sum(weights, axis=tuple(range(targets.ndim))) + 1.0)
     gram += penalty[:, None, None] * jnp.eye(features.shape[-1])
     factor = jnp.linalg.cholesky(gram)
     return jax.vmap(lambda f, m: jax.scipy.linalg.cho_solve((f, True), m))(factor, moments).T

@@ -16,11 +16,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy import stats
 
-from ..arrays import ArrayLike, Flags, Floats, Integers, in_double, map_leaves, replace_at
+from ..arrays import ArrayLike, Flags, Floats, Integers, in_double
 from ..basis import TimeAxis
 from ..bootstrap import Multipliers
 from ..comparison import Comparison, Reason, Terms, Verdict
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, joined
 from ..errors import SettingsError
 from ..forecast import ForecastSettings, draw_multipliers, held_out_returns
 from ..inputs import whole
@@ -231,7 +231,7 @@ def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeL
     """Both parts in time order, and which episodes are for training."""
     if training is None:
         return in_time_order(held_out), None
-    both = map_leaves(lambda a, b: np.concatenate([a, b]), training, held_out)
+    both = joined(training, held_out)
     trains = np.arange(both.capacity) < training.capacity
     rows = np.flatnonzero(np.asarray(both.present))
     rows = rows[np.argsort(np.asarray(both.episode_numbers)[rows], kind="stable")]
@@ -262,14 +262,10 @@ def _at_dates(
     numbers = jnp.asarray(log.episode_numbers)
     tested = jnp.ones(numbers.shape, bool) if trains is None else ~jnp.asarray(trains)
 
-    def only(rows: Bool[Array, " n"]) -> EpisodeLog:
-        part: EpisodeLog = replace_at(lambda one: one.mask, log, log.mask & rows[:, None])
-        return part
-
     def at(time: Float[Array, ""]) -> _AtDate:
         known = numbers <= time
-        training = None if trains is None else TrainingEpisodes(only(known & trains))
-        held_out = HeldOutEpisodes(only(known & tested))
+        training = None if trains is None else TrainingEpisodes(log.only(known & trains))
+        held_out = HeldOutEpisodes(log.only(known & tested))
         axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
         terms = Terms(axis, multipliers, settings.alpha)
         outcome = compare_policies(settings, *policies, held_out, terms, training=training)

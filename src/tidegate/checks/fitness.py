@@ -184,7 +184,7 @@ def _count(n: int, needed: int) -> Finding:
 
 
 def _lengths(log: EpisodeLog) -> Finding:
-    lengths = np.asarray(log.mask).sum(axis=1)
+    lengths = log.lengths
     low, middle, high = lengths.min(), np.median(lengths), lengths.max()
     sentence = f"Episodes have {low} to {high} steps, {middle:g} in the middle."
     return found("episode_lengths", float(high), "Each episode is one step." if high == 1 else sentence)
@@ -229,7 +229,7 @@ def _overlap_findings(
 def _ratios(
     policy: Policy, log: EpisodeLog, discount: float
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
-    running = jnp.cumsum(log_ratios(policy, log), axis=1)
+    running = log.layout.running(log_ratios(policy, log))
     largest = jnp.exp(jnp.max(jnp.where(log.mask, running, -jnp.inf), initial=-jnp.inf))
     return episode_ratios(policy, log), stopped_ratios(policy, log, discount), largest
 

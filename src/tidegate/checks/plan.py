@@ -278,7 +278,7 @@ def _action_need(candidate: Policy, log: EpisodeLog, outcome: Comparison) -> Act
         return None
     mask = np.asarray(log.mask)
     taken = np.asarray(log.actions)[mask].astype(np.int64)
-    if mask.shape[1] == 1:
+    if log.num_steps == 1:
         fit = outcome.candidate
         weight = np.asarray(fit.design.forecast_weights * fit.residuals)[mask[:, 0]] ** 2
     else:

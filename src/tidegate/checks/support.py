@@ -1,15 +1,16 @@
 """Does the log show what the policy does? Counts of the actions, and the policy's shares of them."""
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
-from ..arrays import Floats, in_double
+from ..arrays import ArrayLike, Floats, in_double
 from ..episodes import EpisodeLog
 from ..policies import DiscretePolicy, Policy
 from ..returns import log_ratios
@@ -81,15 +82,16 @@ def _chosen_shares(policy: DiscretePolicy, log: EpisodeLog) -> Floats:
     if first.ndim == 1:
         return np.exp(np.asarray(policy.log_probs(), np.float64))
     size = max(1, CHUNK // int(np.prod(first.shape[1:])))
-    starts = range(0, log.capacity, size)
-    sums = [_summed_probs(policy, log.take(slice(start, start + size))) for start in starts]
+    states: Any = log.states
+    parts = [slice(start, start + size) for start in range(0, log.mask.shape[0], size)]
+    sums = [_summed_probs(policy, states[part], log.mask[part]) for part in parts]
     return np.asarray(np.sum(sums, axis=0) / max(1, np.sum(log.mask)), np.float64)
 
 
 @eqx.filter_jit
-def _summed_probs(policy: DiscretePolicy, log: EpisodeLog) -> Float[Array, " a"]:
-    probs = jnp.exp(policy.log_probs(log.states))
-    return jnp.sum(jnp.where(log.mask[..., None], probs, 0.0), axis=(0, 1))
+def _summed_probs(policy: DiscretePolicy, states: Any, mask: Bool[ArrayLike, "..."]) -> Float[Array, " a"]:
+    probs = jnp.exp(policy.log_probs(states))
+    return jnp.sum(jnp.where(mask[..., None], probs, 0.0), axis=tuple(range(mask.ndim)))
 
 
 def support_finding(policy: Policy, actions: ActionSupport) -> Finding:

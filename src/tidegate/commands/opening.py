@@ -92,12 +92,14 @@ def log_file(log: Log) -> LogFile:
 def _require_numbers(policy: Policy, log: EpisodeLog, spec: str) -> None:
     """A saved policy may be undefined at some steps: name them instead of forecasting NaN."""
     mask = np.asarray(log.mask)
-    undefined = np.argwhere(np.isnan(np.asarray(policy.logged_log_probs(log))) & mask)
-    if undefined.size:
-        number = float(np.asarray(log.episode_numbers)[undefined[0][0]])
+    undefined = np.isnan(np.asarray(policy.logged_log_probs(log))) & mask
+    if undefined.any():
+        numbers = np.broadcast_to(log.layout.spread(np.asarray(log.episode_numbers)), mask.shape)
+        steps = np.broadcast_to(log.step_numbers, mask.shape)
+        number, step = float(numbers[undefined][0]), int(steps[undefined][0])
         raise LogError(
-            f"{spec} gives no probability to the logged action of {len(undefined)} steps.",
-            where=f"episode {number:g}, step {undefined[0][1]}",
+            f"{spec} gives no probability to the logged action of {np.sum(undefined)} steps.",
+            where=f"episode {number:g}, step {step}",
             expected="a probability, which may be 0",
             remedy="Check for states outside the policy's table, or features it was not made for.",
         )

@@ -55,7 +55,7 @@ class Scaling:
 
 def feature_scaling(log: EpisodeLog) -> Scaling | None:
     """The mean and spread of the features in these episodes."""
-    if log.states is None or np.ndim(log.states) < 3:
+    if log.states is None or np.ndim(log.states) == log.mask.ndim:
         return None
     features = np.asarray(log.states, np.float64)[np.asarray(log.mask)]
     spread = features.std(axis=0)

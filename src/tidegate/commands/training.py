@@ -157,6 +157,6 @@ def episodes_hash(log: EpisodeLog) -> str:
     """SHA-256 of the episodes' lengths and actions."""
     mask = np.asarray(log.mask)
     sha = hashlib.sha256(b"tidegate-episodes-1")
-    sha.update(np.ascontiguousarray(mask.sum(axis=1), np.int64).tobytes())
+    sha.update(np.ascontiguousarray(log.lengths, np.int64).tobytes())
     sha.update(np.ascontiguousarray(np.asarray(log.actions)[mask], np.float64).tobytes())
     return sha.hexdigest()

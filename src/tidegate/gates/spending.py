@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float
 
-from ..arrays import replace_at
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..inputs import whole
 from ..loop import Spending
@@ -117,7 +116,7 @@ class PocockSpending(FractionSpending):
 def since(log: EpisodeLog, time: Any) -> EpisodeLog:
     """The log without its episodes up to this time: they become spare rows, and the capacity stays."""
     later = log.episode_numbers > time
-    return replace_at(lambda one: one.mask, log, log.mask & later[:, None])
+    return log.only(later)
 
 
 def fresh(episodes: Part, time: float) -> Part:

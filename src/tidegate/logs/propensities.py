@@ -18,7 +18,7 @@ from ..inputs import number, seed_of
 from .reading import LoadedLog, Propensities
 
 BINS = 10
-MAX_CELLS = 2**28
+CELL_BYTES = 64  # of each step for each action, feature or state
 
 Model: TypeAlias = Callable[[Floats], Floats]  # features of some rows -> log-probabilities of actions
 
@@ -92,24 +92,30 @@ def _training_data(loaded: LoadedLog) -> tuple[Floats, Integers, int]:
             "the densities of continuous actions are not estimated.",
             remedy="Log the density with which each action was drawn.",
         )
+    steps = int(mask.sum())
     if loaded.columns.state is not None:
         codes = np.asarray(log.states)[mask]
-        features = (codes[:, None] == np.unique(codes)).astype(np.float64)
-    elif log.states is not None:
-        features = np.asarray(log.states, np.float64)[mask]
+        states = np.unique(codes)
+        _require_cells(loaded, steps, states.size + log.num_actions)
+        features = (codes[:, None] == states).astype(np.float64)
     else:
-        features = np.zeros((int(mask.sum()), 0))
-    if features.shape[0] * log.num_actions > MAX_CELLS:
-        raise LogError(
-            f"{features.shape[0]} steps with {log.num_actions} actions are too many to fit.",
-            remedy="Estimate the propensities on a part of the log, or outside.",
-        )
+        width = 0 if log.states is None else log.states.shape[-1]
+        _require_cells(loaded, steps, width + log.num_actions)
+        features = np.zeros((steps, 0)) if log.states is None else np.asarray(log.states, np.float64)[mask]
     return features, np.asarray(log.actions)[mask], log.num_actions
 
 
+def _require_cells(loaded: LoadedLog, steps: int, width: int) -> None:
+    """The fit holds a few tables with a row per step and a column per action, feature or state."""
+    loaded.limit.require(
+        steps * width * CELL_BYTES,
+        f"a fit of propensities to {steps:,} steps with {width:,} actions, features and states",
+        remedy="estimate the propensities on a part of the log, or outside",
+    )
+
+
 def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> Flags:
-    mask = np.asarray(loaded.log.mask)
-    episodes = mask.shape[0]
+    episodes = loaded.log.capacity
     count = round(fraction * episodes)
     if not 0 < count < episodes:
         raise LogError(
@@ -118,7 +124,7 @@ def _held_out_rows(loaded: LoadedLog, fraction: float, seed: int) -> Flags:
         )
     chosen = np.zeros(episodes, bool)
     chosen[np.random.default_rng(seed).permutation(episodes)[:count]] = True
-    return np.repeat(chosen, mask.sum(axis=1))
+    return np.repeat(chosen, loaded.log.lengths)
 
 
 def _fit(features: Floats, actions: Integers, num_actions: int, penalty: float) -> Model:

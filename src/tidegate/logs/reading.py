@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from ..arrays import Values
-from ..door import Steps, check_rows, episode_starts, to_grid
+from ..door import Steps, check_rows, episode_starts, to_grid, unpadded
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..inputs import member
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .propensities import Calibration
 
 ACTION_BYTES = 100  # of counts, shares and parameters for each action
-GRID_COPIES = 3  # of the log: as it was read, split, and on the device
+LOG_COPIES = 3  # as it was read, split, and on the device
 
 
 class Propensities(enum.Enum):
@@ -108,7 +108,7 @@ def read_log(
         table = table.take(line.order)
     labels = action_labels(table, columns)
     steps = read_steps(table, columns, labels)
-    _require_grid(steps, line.episodes, table, limit)
+    _require_layout(steps, line.episodes, limit)
     fields = check_rows(
         steps,
         line.episodes,
@@ -117,6 +117,7 @@ def read_log(
         columns.propensity,
         len(labels) or columns.num_actions,
         table.places,
+        ragged=True,
     )
     if fields["num_actions"] is not None:
         limit.require(
@@ -137,17 +138,14 @@ def read_log(
     )
 
 
-def _require_grid(steps: Steps, episodes: Values, table: Table, limit: MemoryLimit) -> None:
-    """All episodes are laid out with room for as many steps as the longest has."""
-    starts = episode_starts(episodes)
-    lengths = np.diff(np.append(starts, episodes.size))
-    longest = int(lengths.argmax())
-    cells = lengths.size * int(lengths[longest])
+def _require_layout(steps: Steps, episodes: Values, limit: MemoryLimit) -> None:
+    """The arrays of the log fit: each episode has the room of the longest, unless they are too unequal."""
+    lengths = np.diff(np.append(episode_starts(episodes), episodes.size))
+    cells = int(lengths.sum() if unpadded(lengths) else lengths.size * lengths.max())
     limit.require(
-        cells * steps.step_bytes * GRID_COPIES,
-        f"{lengths.size:,} episodes with room for {lengths[longest]:,} steps each, as in the longest one,",
-        where=f"{table.places(int(starts[longest]))}, episode {longest + 1}",
-        remedy="split that episode",
+        cells * steps.step_bytes * LOG_COPIES,
+        f"{lengths.size:,} episodes with room for {cells:,} steps",
+        remedy="read a part of the log",
     )
 
 

@@ -126,7 +126,7 @@ def _fitting(policy: Policy, spec: PolicySpec, log: EpisodeLog) -> Policy:
     except PolicyError:
         raise
     except (TypeError, ValueError) as error:
-        shape = None if log.states is None else log.states.shape[2:]
+        shape = None if log.states is None else log.states.shape[log.mask.ndim :]
         raise PolicyError(
             f"{spec} does not fit the log, whose states have the shape {shape} at each step.",
             remedy="Map the features that the policy was made for, in their order.",
