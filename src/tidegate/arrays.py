@@ -130,7 +130,7 @@ class Grid(Layout):
 class Ragged(Layout):
     """The steps of all episodes one after the other, for episodes of very unequal length.
 
-    `rows` and `steps` say for each step whose it is and the how manieth; `starts` where an episode
+    `rows` and `steps` say for each step whose it is, and its place among them; `starts` where an episode
     begins. `num_steps` is the length of the longest episode of the whole log.
     """
 

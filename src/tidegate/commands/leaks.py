@@ -1,11 +1,13 @@
 """The steps on which it is tested whether a candidate has seen the outcome."""
 
 from collections.abc import Iterator
+from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import polars as pl
 
-from ..arrays import Flags, Floats, Values
+from ..arrays import Flags, Floats, Values, in_double
 from ..checks.findings import Finding
 from ..checks.leaks import DecidedSteps, leak_finding
 from ..logs import LoadedLog, PolicySpec, SpecKind, parse_spec
@@ -16,6 +18,7 @@ RECORDED = (SpecKind.COLUMN, SpecKind.RATIO)
 MOST_LEVELS = 20
 
 
+@in_double
 def candidate_leak(trial: Trial) -> Finding | None:
     """Has the candidate seen the reward? None unless it is a column: other policies see the context only."""
     if trial.names[0] not in trial.opened.log.recorded:
@@ -27,33 +30,32 @@ def candidate_leak(trial: Trial) -> Finding | None:
 def _steps(loaded: LoadedLog, candidate: PolicySpec, safe: PolicySpec) -> DecidedSteps:
     log, columns = loaded.log, loaded.columns
     mask, rewards = np.asarray(log.mask), np.asarray(log.rewards)
-    continuous, length = log.num_actions is None, mask.shape[1]
+    continuous = log.num_actions is None
     actions = np.asarray(log.actions)[mask]
     policies = [spec.name for spec in (candidate, safe) if spec.kind in RECORDED]
     context = list(_columns(loaded.states.drop(policies, strict=False), columns.state))
     if continuous:
         context += list(actions.reshape(actions.shape[0], -1).T)
-    if length > 1:
-        context += [_by_step(np.arange(length), mask), _by_step(_earlier(rewards), mask)]
+    if log.num_steps > 1:
+        # How far the episode has come, and the reward of the step before: a policy may know both.
+        context += [
+            _by_step(log.step_numbers, mask),
+            _by_step(log.layout.before(jnp.asarray(log.rewards)), mask),
+        ]
     return DecidedSteps(
         log_probs=np.asarray(log.recorded[str(candidate)])[mask],
         behavior_log_probs=np.asarray(log.behavior_log_probs)[mask],
         rewards=rewards[mask],
         actions=np.zeros(actions.shape[0], np.int64) if continuous else actions,
-        times=_by_step(np.asarray(log.episode_numbers)[:, None], mask),
-        episodes=_by_step(np.arange(mask.shape[0])[:, None], mask),
+        times=_by_step(log.layout.spread(np.asarray(log.episode_numbers)), mask),
+        episodes=_by_step(log.layout.spread(np.arange(log.capacity)), mask),
         controls=np.stack(context, axis=1) if context else np.zeros((actions.shape[0], 0)),
         mapped=bool(columns.features or columns.state),
     )
 
 
-def _by_step(grid: Values, mask: Flags) -> Values:
-    return np.asarray(np.broadcast_to(grid, mask.shape)[mask])
-
-
-def _earlier(rewards: Floats) -> Floats:
-    """The reward of the step before, which a policy may know."""
-    return np.concatenate([np.zeros((rewards.shape[0], 1)), rewards[:, :-1]], axis=1)
+def _by_step(cells: Any, mask: Flags) -> Values:
+    return np.asarray(np.broadcast_to(np.asarray(cells), mask.shape)[mask])
 
 
 def _columns(frame: pl.DataFrame, state: str | None) -> Iterator[Floats]:

@@ -74,7 +74,7 @@ def episode_times(loaded: LoadedLog) -> Floats:
     """When each episode began: seconds since 1970 for timestamps, else the column's own numbers."""
     if loaded.columns.time is None:
         return np.asarray(loaded.log.episode_numbers)
-    lengths = np.asarray(loaded.log.mask).sum(axis=1)
+    lengths = loaded.log.lengths
     times = row_times(loaded.table, loaded.columns)
     return np.asarray(np.minimum.reduceat(times, np.cumsum(lengths) - lengths))
 
