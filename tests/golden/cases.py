@@ -1,6 +1,7 @@
 """What is kept: gates, an improvement, an evaluation, a backtest, a live loop, a batch of a study."""
 
 import dataclasses
+import datetime
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ EPISODES = 240
 OURS = PlainSettings(lookahead=10, draws=200)
 PAPER = dataclasses.replace(OURS, preset=Preset.PAPER, order=1)
 NEW = "column:new_prob"
+NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
 
 
 def shop() -> pl.DataFrame:
@@ -50,7 +52,7 @@ def shop() -> pl.DataFrame:
 
 
 def gate(settings: PlainSettings = OURS, **options: Any) -> Plain:
-    return _record(commands.gate(shop(), candidate=NEW, settings=settings, **options))
+    return _record(commands.gate(shop(), candidate=NEW, settings=settings, now=NOW, **options))
 
 
 def gate_with_guardrail() -> Plain:
@@ -65,7 +67,7 @@ def gate_on_a_budget() -> Plain:
 def improve() -> Plain:
     log = LogFile(shop(), Columns(features=("load",)))
     search = SearchChoices(steps=20)
-    return _record(commands.improve(log, settings=OURS, search=search))
+    return _record(commands.improve(log, settings=OURS, search=search, now=NOW))
 
 
 def evaluate() -> Plain:
