@@ -28,6 +28,7 @@ from tidegate import (
     safety_test,
 )
 from tidegate.basis import TimeAxis
+from tidegate.commands.conditions import Conditions
 from tidegate.commands.opening import silent
 from tidegate.commands.questions import allowed, last_episode, question
 from tidegate.commands.settings import PlainSettings
@@ -367,12 +368,12 @@ def shop_trial(**changes: Any) -> Trial:
         }
     )
     specs = ("column:new_prob", given.get("safe", "behavior"))
-    return prepare(frame, *specs, given["settings"], None, given["seed"], silent)
+    return prepare(frame, *specs, given["settings"], None, None, given["seed"], silent)
 
 
 def test_a_question_is_all_that_the_answer_depends_on() -> None:
     def asked_of(trial: Trial, *rails: Guardrail, rule: Multiplicity = Multiplicity.HOLM) -> str:
-        return question(trial, rails, rule)
+        return question(trial, Conditions(rails, rule))
 
     trial, rail = shop_trial(), Guardrail("calls", 0.1)
     same = asked_of(trial)

@@ -128,7 +128,7 @@ def test_json_is_the_record_of_the_function(shell: Shell) -> None:
     for command, (options, record) in cases.items():
         result = shell(command, "log.csv", *options, *FLAGS, "--json")
         assert result.code == 0, result.err
-        assert json.loads(result.out) == record.to_dict(), command
+        assert _timeless(json.loads(result.out)) == _timeless(record.to_dict()), command
 
 
 def test_tables_are_readable(shell: Shell) -> None:
@@ -201,15 +201,36 @@ def test_columns_come_from_flags_and_from_a_file(shell: Shell) -> None:
     assert content["forecast"]["lower"] == pytest.approx(theirs.forecast.lower)
 
 
+def _timeless(content: dict[str, Any]) -> dict[str, Any]:
+    """The record without the moment at which it was made."""
+    return {k: v for k, v in content.items() if k not in ("decided_at", "expires_at", "record_hash")}
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _undecided() -> bool:
+    """Whether the record says that nothing was decided."""
+    return bool(json.loads(Path("decision.json").read_text())["status"] == "error")
+
+
 def test_missing_propensities_are_refused_or_marked(shell: Shell) -> None:
     LOG.drop("behavior_prob").write_csv("bare.csv")
     refused = shell("gate", "bare.csv", *CANDIDATE, *FLAGS)
     assert refused.code == 2
     assert "propensities" in refused.err
     marked = shell("gate", "bare.csv", *CANDIDATE, *FLAGS, "--estimate-propensities")
-    assert marked.code in (0, 1)
     assert "BEWARE: propensities estimated: not guaranteed" in marked.out
-    assert "(propensities estimated: not guaranteed): the candidate" in marked.out
+    assert marked.code == 1
+    assert (
+        "KEEP: the candidate is forecast to beat the safe policy, but that is not guaranteed."
+        in _one_line(marked.out)
+    )
+    assert "Status inconclusive" in marked.out
+    allowed = shell("gate", "bare.csv", *CANDIDATE, *FLAGS, "--estimate-propensities", "--allow-unguaranteed")
+    assert allowed.code == 0
+    assert "DEPLOY (not guaranteed, as allowed)" in allowed.out
     assert "log-loss" in marked.out
 
 
@@ -256,7 +277,7 @@ def test_bad_usage_is_one_paragraph_and_exit_code_2(arguments: list[str], messag
     assert result.code == 2
     assert message in result.err
     assert "Traceback" not in result.err
-    assert not Path("decision.json").exists()
+    assert not Path("decision.json").exists() or _undecided()
     assert not Path("b.json").exists()
 
 
@@ -342,7 +363,7 @@ def test_a_ledger_that_was_changed_is_refused_before_anything_is_said(shell: She
     assert other.code == 2
     assert "the same budget at every gate" in " ".join(other.err.split())
     assert "DEPLOY" not in refused.out + other.out
-    assert not Path("decision.json").exists()
+    assert not Path("decision.json").exists() or _undecided()
 
 
 def test_guardrails_and_a_budget(shell: Shell) -> None:
@@ -390,7 +411,9 @@ def test_an_unfit_log_is_named_by_its_rows(command: str, shell: Shell) -> None:
     assert "row 7" in result.err
     assert "DEPLOY" not in result.out
     assert "Traceback" not in result.err
-    assert sorted(path.suffix for path in Path().iterdir()) == [".csv", ".csv", ".parquet"]
+    assert sorted(path.suffix for path in Path().iterdir()) == [
+        ".csv", ".csv", *([".json"] if command == "gate" else []), ".parquet",
+    ]  # fmt: skip
 
 
 def test_a_defect_of_ours_is_not_taken_for_keep(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -435,7 +458,8 @@ def test_a_process_of_its_own_ends_the_same_way(tmp_path: Path) -> None:
     result = subprocess.run(command, input=b"", capture_output=True, cwd=tmp_path, check=False)
     assert result.returncode == 2
     assert result.stderr.startswith(b"tidegate: standard input is empty.")
-    assert list(tmp_path.iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["decision.json"]
+    assert json.loads((tmp_path / "decision.json").read_text())["status"] == "error"
 
 
 def test_the_commands_do_not_import_numbers_for_help() -> None:

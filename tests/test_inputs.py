@@ -77,7 +77,7 @@ REFUSED: list[tuple[Make, str]] = [
     (lambda: wf.PlainSettings(alpha=math.nan), r"alpha is nan.*above 0 and below 1"),
     (lambda: wf.PlainSettings(alpha=0.3), r"alpha is 0\.3.*up to 30 would be.*allow_large_alpha=True"),
     (lambda: wf.PlainSettings(alpha=0.3, allow_large_alpha="no"), r"allow_large_alpha is 'no'"),  # type: ignore[arg-type]
-    (lambda: wf.PlainSettings(draws=-500), r"draws is -500.*from 1 up"),
+    (lambda: wf.PlainSettings(draws=-500), r"draws is -500.*from 1 to 100,000"),
     (lambda: wf.PlainSettings(discount=True), r"discount is True"),
     (lambda: wf.PlainSettings(alpha=10**400), r"alpha is 1000"),
     (lambda: wf.PlainSettings(alpha=np.array([0.05])), r"alpha is an array of float64, of shape \(1,\)"),  # type: ignore[arg-type]

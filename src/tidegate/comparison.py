@@ -400,12 +400,14 @@ class _OnDifference(ComparisonTest):
     """One bound on the forecast of candidate − safe."""
 
     @abc.abstractmethod
-    def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
-        """The forecast of a series by every trend model."""
+    def forecasts(
+        self, tested: Series, past: Series, terms: Terms
+    ) -> tuple[ModelForecasts, tuple[TrendFit, ConfidenceInterval]]:
+        """The difference of two series by every trend model; and the trends and bounds of both, stacked."""
 
     def compare(self, tested: Series, past: Series, terms: Terms) -> Comparison:
         level, margin = terms.granted, terms.margin
-        found = self.model_forecasts(tested.difference, past.difference, terms)
+        found, both = self.forecasts(tested, past, terms)
         choice, points = found.choice, found.fits.point
         p_values = jax.vmap(tail_probability)((points + margin) / found.errors, found.draws, found.freedom)
         point, p_value = points[choice.best], largest(p_values, choice.needed)
@@ -423,12 +425,6 @@ class _OnDifference(ComparisonTest):
             Reason.SCALES_DISAGREE: ~_agree(found, -margin, terms.alpha),
         }
 
-        def alone(returns: Float[Array, " n"], past_returns: Float[Array, " m"]) -> Any:
-            series = Series(returns, tested.times, tested.present)
-            before = Series(past_returns, past.times, past.present)
-            return self.forecast(series, before, terms, Side.BOTH)
-
-        both = jax.vmap(alone)(tested.returns, past.returns)
         first, second = (map_leaves(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
         return Comparison(
             *(first[0], second[0], first[1], second[1]),
@@ -451,8 +447,14 @@ class Paired(_OnDifference, _OneBasis):
         "may overlap."
     )
 
-    def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
-        return trusted_forecast(self.basis, series, terms.axis, terms.multipliers)
+    def forecasts(
+        self, tested: Series, past: Series, terms: Terms
+    ) -> tuple[ModelForecasts, tuple[TrendFit, ConfidenceInterval]]:
+        def alone(returns: Float[Array, " n"]) -> tuple[TrendFit, ConfidenceInterval]:
+            return self.forecast(Series(returns, tested.times, tested.present), past, terms, Side.BOTH)
+
+        found = trusted_forecast(self.basis, tested.difference, terms.axis, terms.multipliers)
+        return found, jax.vmap(alone)(tested.returns)
 
 
 class Multiscale(_OnDifference):
@@ -493,8 +495,20 @@ class Multiscale(_OnDifference):
     def model_names(self, count: int) -> tuple[str, ...]:
         return self.models.names(count)
 
-    def model_forecasts(self, series: Series, past: Series, terms: Terms) -> ModelForecasts:
-        return tried_forecasts(self.models, series, past, terms.axis, terms.multipliers)
+    def forecasts(
+        self, tested: Series, past: Series, terms: Terms
+    ) -> tuple[ModelForecasts, tuple[TrendFit, ConfidenceInterval]]:
+        # Three series through one program: most of a gate's time is compiling it.
+        caution, each = self.models.caution, Series(0, None, None)  # type: ignore[arg-type]
+        series, before = tested.with_difference, past.with_difference
+        three = jax.vmap(self._tried, (each, each, None, 0))(
+            series, before, terms, jnp.array([0.0, caution, caution])
+        )
+        found, alone = (map_leaves(lambda leaf, i=i: leaf[i], three) for i in (0, slice(1, None)))
+        return found, jax.vmap(self._bounds, (0, 0, None))(alone, series.returns[1:], terms)
+
+    def _tried(self, series: Series, past: Series, terms: Terms, caution: Any) -> ModelForecasts:
+        return tried_forecasts(self.models, series, past, terms.axis, terms.multipliers, caution=caution)
 
     def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
         caution = self.models.caution if cautious else 0.0
@@ -503,14 +517,17 @@ class Multiscale(_OnDifference):
     def forecast(
         self, series: Series, past: Series, terms: Terms, side: Side
     ) -> tuple[TrendFit, ConfidenceInterval]:
+        found = self._tried(series, past, terms, self.models.caution)
+        return self._bounds(found, jnp.where(jnp.asarray(series.present), series.returns, 0.0), terms, side)
+
+    def _bounds(
+        self, found: ModelForecasts, returns: Float[Array, " n"], terms: Terms, side: Side = Side.BOTH
+    ) -> tuple[TrendFit, ConfidenceInterval]:
         """Bounds over all credible models; the trend is the leading one, with bias in its variance."""
-        caution = self.models.caution
-        found = tried_forecasts(self.models, series, past, terms.axis, terms.multipliers, caution=caution)
         needed, best, level = found.choice.needed, found.choice.best, tail(terms.alpha, side)
         lower = smallest(found.lower_bounds(level), needed)
         upper = largest(found.upper_bounds(level), needed)
         leading = map_leaves(lambda leaf: leaf[best], found.fits)
-        returns = jnp.where(jnp.asarray(series.present), series.returns, 0.0)
         leading = replace_at(
             lambda fit: (fit.returns, fit.variance), leading, (returns, found.errors[best] ** 2)
         )

@@ -134,6 +134,12 @@ class Series(eqx.Module):
         """Of two series of returns, the first minus the second."""
         return Series(self.returns[0] - self.returns[1], self.times, self.present)
 
+    @property
+    def with_difference(self) -> "Series":
+        """Their difference, then the two themselves."""
+        returns = jnp.concatenate([(self.returns[0] - self.returns[1])[None], self.returns])
+        return Series(jnp.where(jnp.asarray(self.present), returns, 0.0), self.times, self.present)
+
 
 class ModelForecasts(eqx.Module):
     """The forecast of a series by each model; `errors` are standard errors with the bias in them.

@@ -175,7 +175,7 @@ def plain(record: Any) -> Any:
     if isinstance(record, enum.Enum):
         return record.name
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        names = [field.name for field in dataclasses.fields(record)]
+        names = [one.name for one in dataclasses.fields(record) if one.metadata.get("plain", True)]
         derived = getattr(record, "derived", ())
         return {name: plain(getattr(record, name)) for name in (*derived, *names)}
     if isinstance(record, dict):

@@ -116,17 +116,7 @@ def safety_test(
     how much worse the candidate may be, as for a guardrail. The `seed` goes into the record; nothing that
     decides depends on it: the split follows from the data, and the bootstrap's draws are always the same.
     """
-    if not isinstance(held_out, HeldOutEpisodes):
-        raise SettingsError(
-            f"the safety test was given {type(held_out).__name__}",
-            expected="HeldOutEpisodes, from split_log",
-            remedy="If the candidate was made without this log, pass HeldOutEpisodes(log).",
-        )
-    for role, policy in (("candidate", candidate), ("safe", safe)):
-        instance(role, Policy, policy, "a policy such as SoftmaxPolicy(…) or RecordedPolicy(…)")
-    instance("settings", ForecastSettings, settings)
-    if training is not None:
-        instance("training", TrainingEpisodes, training, "TrainingEpisodes, from split_log")
+    require_parts(candidate, safe, held_out, settings, training)
     level, margin, seed = require_level(level), number("margin", margin), seed_of(seed)
     training, held_out = with_training(settings, training, held_out)
     return tested(
@@ -199,6 +189,27 @@ def compare_once(
         training=None if training is None else TrainingEpisodes(training.log),
     )
     return outcome, axis
+
+
+def require_parts(
+    candidate: Policy,
+    safe: Policy,
+    held_out: HeldOutEpisodes,
+    settings: ForecastSettings,
+    training: TrainingEpisodes | None,
+) -> None:
+    """Two policies, episodes that no search has seen, settings, and perhaps those that one has."""
+    if not isinstance(held_out, HeldOutEpisodes):
+        raise SettingsError(
+            f"the safety test was given {type(held_out).__name__}",
+            expected="HeldOutEpisodes, from split_log",
+            remedy="If the candidate was made without this log, pass HeldOutEpisodes(log).",
+        )
+    for role, policy in (("candidate", candidate), ("safe", safe)):
+        instance(role, Policy, policy, "a policy such as SoftmaxPolicy(…) or RecordedPolicy(…)")
+    instance("settings", ForecastSettings, settings)
+    if training is not None:
+        instance("training", TrainingEpisodes, training, "TrainingEpisodes, from split_log")
 
 
 def require_level(level: float | None) -> float | None:

@@ -79,6 +79,11 @@ class DecidedSteps:
 
 def leak_finding(steps: DecidedSteps) -> Finding:
     """Does the candidate's probability go with the reward, given all that was known before?"""
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported as undetermined
+        return _leak_finding(steps)
+
+
+def _leak_finding(steps: DecidedSteps) -> Finding:
     count = steps.rewards.size
     if count > MOST_ROWS:
         steps = steps.take(np.linspace(0, count - 1, MOST_ROWS).round().astype(np.int64))

@@ -122,9 +122,8 @@ class GateRecord:
 
     @property
     def headline(self) -> str:
-        """The verdict, its status if that is not obvious, and the reason."""
-        marks = {Status.INCONCLUSIVE: " (inconclusive)", Status.FAIL: " (fail)"}
-        mark = marks.get(self.status, " (not guaranteed, as allowed)" if self.caveats else "")
+        """The verdict, marked if it is not guaranteed and allowed all the same, and the reason."""
+        mark = " (not guaranteed, as allowed)" if self.deploys and self.caveats else ""
         return f"{self.verdict.name}{mark}: {self.sentence}"
 
     def __str__(self) -> str:

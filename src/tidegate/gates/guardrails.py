@@ -15,7 +15,7 @@ from ..inputs import flag, instance, member, number, record_of, seed_of, shown, 
 from ..policies import Policy
 from ..record import Decision
 from ..returns import observed_returns
-from ..safety import Tested, require_level, tested, with_training
+from ..safety import Tested, require_level, require_parts, tested, with_training
 from .multiplicity import Multiplicity, holm_levels
 
 DIRECTIONS = {"lower": True, "higher": False}
@@ -178,7 +178,7 @@ class GuardedDecision:
     guardrails: tuple[GuardrailDecision, ...]
     multiplicity: Multiplicity
     alpha: float
-    tested: Tested
+    tested: Tested = dataclasses.field(repr=False, metadata={"plain": False})
 
     @property
     def improves(self) -> bool:
@@ -258,6 +258,7 @@ def guarded_test(
     guardrails = guardrails_of(guardrails)
     multiplicity = member("multiplicity", Multiplicity, multiplicity)
     _require_different(guardrails)
+    require_parts(candidate, safe, held_out, settings, training)
     level, seed = require_level(level), seed_of(seed)
     alpha = settings.alpha if level is None else level
     training, held_out = with_training(settings, training, held_out)
