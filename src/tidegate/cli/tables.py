@@ -234,8 +234,9 @@ def _gate(console: Console, record: GateRecord) -> None:
         _say(console, f"Error budget: {record.budget}")
     if record.range is not None:
         _say(console, str(record.range))
+    _say(console, "Assumed, because no log can show it:", "dim")
     for one in record.assumptions:
-        _say(console, f"Assumed: {one}", "dim")
+        _say(console, f"- {one}", "dim")
     _caveats(console, record.caveats)
     style = {Status.PASS: "bold green", Status.FAIL: "bold red"}.get(record.status, "bold yellow")
     _say(console, record.headline, style)

@@ -24,9 +24,8 @@ def assumptions(
         # The rule of three (Hanley and Lippman-Hand, 1983).
         share = min(3 / max(tested, 1), 1)
         yield (
-            f"Nothing much worse happens than has been seen: what did not occur in {tested:,} test episodes "
-            f"may still occur {share:.2g} of the time. The range of the rewards (--reward-range) insures "
-            "against it."
+            f"Nothing much worse happens than was seen: what did not occur in {tested:,} test episodes may "
+            f"still occur in up to {share:.2%} of them (--reward-range insures against it)."
         )
     yield INDEPENDENCE
     yield f"The future follows {settings.trend}."

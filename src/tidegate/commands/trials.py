@@ -146,8 +146,9 @@ def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tupl
 def origin_assumptions(overlap: Overlap, candidate: str) -> tuple[str, ...]:
     """What the verdict takes on trust about the candidate's origin; unlike a caveat, it blocks nothing."""
     asked = candidate != SpecKind.BEHAVIOR.value and not _saved(candidate)
-    told = overlap in (Overlap.ELSEWHERE, Overlap.EARLIER)
-    return (overlap.value,) if told or (overlap is Overlap.UNTRAINED and asked) else ()
+    if overlap is Overlap.UNTRAINED and asked:
+        return ("The candidate was made without this log (say where it came from with --candidate-from).",)
+    return (overlap.value,) if overlap in (Overlap.ELSEWHERE, Overlap.EARLIER) else ()
 
 
 def _saved(candidate: str) -> bool:
