@@ -1,5 +1,6 @@
 """What people pass is coerced or refused, through the public functions; nothing is guessed."""
 
+import datetime
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -244,6 +245,9 @@ def test_sides_by_name() -> None:
     assert tg.forecast_performance(POLICY, LOG, FORECAST, side="lower").lower == meant.lower  # type: ignore[arg-type]
 
 
+NOW = datetime.datetime(2026, 3, 1, tzinfo=datetime.UTC)
+
+
 def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
     meant = wf.gate(
         wf.LogFile(FRAME, Columns(outcomes=("harm",))),
@@ -252,6 +256,7 @@ def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
         guardrails=[Guardrail("harm", 0.5)],
         multiplicity=Multiplicity.BONFERRONI,
         budget=Budget(tmp_path / "one.json"),
+        now=NOW,
     )
     named = wf.gate(
         FRAME,
@@ -260,6 +265,7 @@ def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
         guardrails="harm:0.5",
         multiplicity="bonferroni",
         budget=str(tmp_path / "two.json"),
+        now=NOW,
     )
     assert named.to_dict() == meant.to_dict()
     assert (tmp_path / "one.json").read_bytes() == (tmp_path / "two.json").read_bytes()

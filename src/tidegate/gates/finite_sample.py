@@ -25,7 +25,7 @@ from ..policies import Policy
 from ..returns import episode_ratios, observed_returns
 
 SHARES = 1 - 1 / (1 + 2.0 ** np.arange(-12, 5))  # of the capital: from 1/4097 to 16/17, about twofold apart
-HALVINGS = 60
+HALVINGS = 50
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,7 +93,7 @@ def log_capital(values: Floats, mean: float) -> float:
     """The logarithm of what the mixture of gamblers has won against "the mean is at most this"."""
     with np.errstate(over="ignore"):
         odds = values / mean - 1
-    totals = np.array([np.sum(np.log1p(share * odds)) for share in SHARES])
+    totals = np.log1p(SHARES[:, None] * odds).sum(axis=1)
     peak = totals.max()
     return float(peak + np.log(np.mean(np.exp(totals - peak)))) if math.isfinite(peak) else math.inf
 
