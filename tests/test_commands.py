@@ -100,7 +100,6 @@ def test_the_gate_is_the_safety_test(settings: wf.PlainSettings) -> None:
     assert held_out.log.digest() == test.data_hash
     for role, policy in (("candidate", candidate), ("safe", safe)):
         found = check_log(held_out.log, settings.forecast(), policy, training=training, span=held_out.span)
-        found = found.including(decided.checks[role]["leak"]) if role == "candidate" else found
         assert content["checks"][role] == plain(found)
         assert content["checks"][role]["num_episodes"] == content[role]["num_episodes"]
 
