@@ -166,5 +166,5 @@ def test_the_order_is_confirmed_by_a_flag_or_in_a_file(shell: Shell) -> None:  #
     assert columns == Columns(confirmed_order=True)
     assert columns_from(plain_columns(columns)) == columns
     Path("columns.toml").write_text('confirmed_order = "yes"\n')
-    with pytest.raises(SettingsError, match="(?i)true or false"):
+    with pytest.raises(SettingsError, match=r"(?i)true or false"):
         load_columns("columns.toml")
