@@ -21,9 +21,10 @@ NAME = "leak"
 MOST_ROWS, FEWEST_ROWS, SMALL_GROUP = 700, 50, 10
 SIGNIFICANT = 1e-3
 CLEAR = 0.3  # correlation of the residuals
-MATERIAL = 0.1  # their covariance, in standard deviations of probability and reward
+MATERIAL = 0.15  # their covariance, in standard deviations of probability and reward
 EXPLAINED = 0.8  # share of the probability's variance from which on the log shows what it depends on
-DECISIVE = 0.9  # share that a function of the reward explains, and correlation if the rest is explained
+FUNCTION, EXACT = 0.97, 0.999  # share that a function of the reward explains, if context does not or does
+SAME = 0.9  # correlation of the residuals from which on they are one thing
 DIGITS = 9
 LEAST_LOG = np.log(1e-4)
 RIDGES = 10.0 ** np.arange(-4, 3.5, 0.5)
@@ -89,7 +90,7 @@ def _leak_finding(steps: DecidedSteps) -> Finding:
         steps = steps.take(np.linspace(0, count - 1, MOST_ROWS).round().astype(np.int64))
     groups = np.unique(steps.actions, return_inverse=True)[1]
     targets = np.stack([_centred(one, groups) for one in _targets(steps)], axis=1)
-    if count < FEWEST_ROWS or not np.all(targets.any(axis=0)):
+    if count < FEWEST_ROWS or np.abs(targets).max(axis=0).min() < 10.0**-DIGITS:
         return found(NAME, 0.0, "The candidate's probability depends on the action alone, or hardly varies.")
     fits = _fits(groups, steps.times, _known(steps), targets)
     probability, reward = (max(pair, key=lambda fit: fit.explained) for pair in (fits[:2], fits[2:]))
@@ -100,8 +101,8 @@ def _leak_finding(steps: DecidedSteps) -> Finding:
         words = words if shown else SUSPECT
         unexplained = np.sqrt((1 - probability.explained) * (1 - reward.explained))
         material = shown and abs(correlation) * unexplained > MATERIAL
-        decisive = not shown or abs(correlation) > DECISIVE
-        if material or (decisive and _function_of_reward(steps, groups) > DECISIVE):
+        needed = EXACT if shown and abs(correlation) < SAME else FUNCTION
+        if material or _function_of_reward(steps, groups) > needed:
             level, words = Level.WARNING, LEAKED
     # Rounded, so that a replay with other threads in the linear algebra gives the same record.
     value, p_value = round(correlation, 3), float(f"{p_value:.2g}")
@@ -111,14 +112,14 @@ def _leak_finding(steps: DecidedSteps) -> Finding:
 
 def _targets(steps: DecidedSteps) -> list[Floats]:
     """Probability and reward, each on two scales, of which the regressions fit one better."""
-    ranks = stats.rankdata(np.exp(steps.log_probs).round(DIGITS))
-    return [ranks, np.maximum(steps.log_probs, LEAST_LOG), stats.rankdata(steps.rewards), steps.rewards]
+    logs = steps.log_probs.round(DIGITS)
+    return [stats.rankdata(logs), np.maximum(logs, LEAST_LOG), stats.rankdata(steps.rewards), steps.rewards]
 
 
 def _centred(values: Floats, groups: Integers) -> Floats:
-    """Minus the mean of the action, in units of the largest."""
-    centred = values - (np.bincount(groups, values) / np.bincount(groups))[groups]
-    return np.asarray(centred / (np.abs(centred).max() or 1.0))
+    """Minus the mean of the action, in units of the largest value, so that no sum overflows."""
+    scaled = values / (np.abs(values).max() or 1.0)
+    return np.asarray(scaled - (np.bincount(groups, scaled) / np.bincount(groups))[groups])
 
 
 def _known(steps: DecidedSteps) -> Floats:
@@ -128,15 +129,15 @@ def _known(steps: DecidedSteps) -> Floats:
     """
     columns = list(steps.controls.T)
     if not steps.mapped:
-        ratio = steps.log_probs - steps.behavior_log_probs
-        targets = np.stack([_standard(one) for one in (steps.log_probs, ratio, steps.rewards)])
+        ratios = steps.log_probs - steps.behavior_log_probs
+        targets = np.stack([_standard(one) for one in (steps.log_probs, ratios, steps.rewards)])
         columns = [one for one in columns if np.abs(targets @ _standard(one)).max() < 0.999 * one.size]
-    columns += [steps.behavior_log_probs, steps.times]
+    columns += [steps.behavior_log_probs.round(DIGITS), steps.times]
     return np.stack([_standard(one) for one in columns], axis=1)
 
 
 def _standard(values: Floats) -> Floats:
-    ranks = stats.rankdata(values.round(DIGITS))
+    ranks = stats.rankdata(values)
     spread = ranks.std()
     return np.asarray((ranks - ranks.mean()) / (spread if spread > 0 else 1.0))
 
@@ -200,9 +201,11 @@ def _correlation(left: Floats, right: Floats, episodes: Values) -> tuple[float, 
 def _function_of_reward(steps: DecidedSteps, groups: Integers) -> float:
     """The share of the probability's variance, or of the ratio's, that a function of the reward explains."""
     rows = np.flatnonzero(np.bincount(groups)[groups] >= SMALL_GROUP)
+    if rows.size == 0:
+        return 0.0
     rewards, ratios = steps.rewards[rows], steps.log_probs - steps.behavior_log_probs
-    shares = (_monotone_share(np.exp(one[rows]), rewards, groups[rows]) for one in (steps.log_probs, ratios))
-    return max(shares)
+    scaled = (np.exp(one[rows] - one.max()) for one in (steps.log_probs, ratios))
+    return max(_monotone_share(one, rewards, groups[rows]) for one in scaled)
 
 
 def _monotone_share(values: Floats, rewards: Floats, groups: Integers) -> float:
