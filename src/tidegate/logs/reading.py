@@ -92,6 +92,7 @@ def read_log(
     """
     columns, limit = columns or Columns(), resolve_limit(memory_limit)
     table = read_table(source, format, limit)
+    limit = limit.beside(int(table.frame.estimated_size()))
     if table.frame.height == 0:
         raise LogError(
             f"{table.name} has no rows.",
