@@ -327,7 +327,7 @@ def test_text_is_checked_piece_by_piece(tmp_path: Path) -> None:
 @pytest.mark.parametrize("draws", [0, 100_001, 10**12])
 def test_draws_are_bounded(draws: int) -> None:
     with pytest.raises(SettingsError, match=r"draws is .* Expected a whole number from 1 to 100,000"):
-        PlainSettings(draws=draws, lookahead=5).forecast()
+        PlainSettings(draws=draws)
 
 
 def test_a_bootstrap_that_does_not_fit_names_the_draws() -> None:

@@ -42,6 +42,7 @@ class PlainSettings:
     discount: float = 1.0
 
     def __post_init__(self) -> None:
+        require_between("draws", self.draws, 1, MAX_DRAWS)
         if self.lookahead is not None and self.lookahead > MAX_LOOKAHEAD:
             raise SettingsError(
                 f"lookahead is {self.lookahead}",
@@ -98,7 +99,6 @@ class PlainSettings:
             raise SettingsError("the lookahead is not known yet.", expected="a number of episodes")
         if not 0 < self.alpha < 1:
             raise SettingsError(f"alpha is {self.alpha}", expected="a probability between 0 and 1")
-        require_between("draws", self.draws, 1, MAX_DRAWS)
         shared = ForecastSettings(self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount)
         if self.preset is Preset.MULTISCALE:
             return multiscale_forecast(shared)
