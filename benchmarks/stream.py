@@ -42,7 +42,7 @@ def ours(path: str) -> dict[str, Any]:
 def pandas_tenth(path: str) -> dict[str, Any]:
     import numpy as np
     import pandas as pd
-    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq
 
     start = time.perf_counter()
     file = pq.ParquetFile(path)

@@ -287,13 +287,17 @@ def training_count(num_episodes: int, train_fraction: float) -> int:
 
 def empty_like(window: EpisodeLog, capacity: int) -> EpisodeLog:
     """A log of spare rows with the window's shapes."""
+    _require_grid(window)
+    return map_leaves(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window)
+
+
+def _require_grid(window: EpisodeLog) -> None:
     if isinstance(window.layout, Ragged):
         raise LogError(
             f"the window's episodes have up to {window.num_steps} steps, and most have far fewer.",
             expected="episodes of about the same length, since each gets the room of the longest",
             remedy="Split the long episodes.",
         )
-    return map_leaves(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), jnp.asarray(leaf).dtype), window)
 
 
 def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
@@ -344,6 +348,7 @@ def insert(log: EpisodeLog, episodes: EpisodeLog, row: Any) -> EpisodeLog:
 
 def pad_steps(log: EpisodeLog, num_steps: int) -> EpisodeLog:
     """The same episodes with room for `num_steps` steps each."""
+    _require_grid(log)
     spare = num_steps - log.mask.shape[1]
     if spare < 0:
         raise LogError(

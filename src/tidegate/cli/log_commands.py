@@ -64,16 +64,19 @@ def add_commands(app: typer.Typer) -> None:
 
 
 @contextlib.contextmanager
-def _working() -> Iterator[Callable[[str], None]]:
+def _working(limit: str | None = None) -> Iterator[Callable[[str], None]]:
     """Show on the terminal what is being done; the parsers' own error output is suppressed."""
     from rich.console import Console
     from rich.text import Text
 
     from ..logs import without_panic_text
+    from ..logs.memory import memory_limit
+    from .memory_watch import memory_watched
 
     with (
         os.fdopen(os.dup(2), "w") as terminal,
         Console(file=terminal).status("starting") as status,
+        memory_watched(memory_limit(limit), lambda text: print(text, end="", file=terminal, flush=True)),
         without_panic_text(),
     ):
         yield lambda stage: status.update(Text(printable(stage)))
@@ -84,7 +87,7 @@ def _run(name: str, log: LogFlags, forecast: ForecastFlags, **choices: Any) -> A
     from .. import commands
 
     function, common = getattr(commands, name), {"settings": forecast.settings()}
-    with _working() as stage:
+    with _working(log.memory_limit) as stage:
         return function(log.file(), **common, **choices, seed=forecast.seed, stage=stage)
 
 

@@ -10,7 +10,7 @@ from .settings import PlainSettings
 # Measured on logs of 0.2 to 3 million episodes with `gate`, `evaluate` and `check`, and rounded up.
 EPISODE_BYTES = {Preset.MULTISCALE: 3_500, Preset.PAPER: 800}
 STEP_BYTES = 500
-VALUE_BYTES = 250  # of each action at each step, where a model predicts what it is worth
+VALUE_BYTES = 350  # of each action at each step, where a model predicts what it is worth
 DRAW_BYTES = 10  # of each draw for each episode of a block
 
 

@@ -146,7 +146,7 @@ def _csv(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
     header = io.BytesIO(content).readline().decode()
     separator = next((mark for mark in ",\t;" if mark in header), ",")
     # A short row is filled up to the header's columns, so rows × columns count, not the text.
-    rows, columns = content.count(b"\n") + 1, header.count(separator) + 1
+    rows, columns = _lines(content) - 1, header.count(separator) + 1
     needed = TEXT_COPIES * len(content) + COPIES * VIEW_BYTES * rows * columns
     _require_table(rows, columns, needed, name, limit)
     for sample in (SAMPLE, None):
@@ -178,6 +178,10 @@ def _check_utf8(content: bytes, name: str) -> None:
             ) from error
 
 
+def _lines(content: bytes) -> int:
+    return content.count(b"\n") + (not content.endswith(b"\n"))
+
+
 def _check_fields(content: bytes, name: str, separator: str) -> None:
     try:
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
@@ -200,7 +204,7 @@ def _check_fields(content: bytes, name: str, separator: str) -> None:
 
 
 def _jsonl(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
-    rows = content.count(b"\n") + 1
+    rows = _lines(content)
     limit.require(TEXT_COPIES * len(content) + VALUE_BYTES * rows, f"{name} with {rows:,} lines", remedy=PART)
     _require_columns(content, rows, name, limit)
     lines = [line for line in content.splitlines() if line.strip()]

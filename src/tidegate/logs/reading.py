@@ -95,6 +95,7 @@ def read_log(
     columns, limit = columns_of(columns), resolve_limit(memory_limit)
     format = None if format is None else member("the format", Format, format)
     table = read_table(source, format, limit)
+    limit = limit.beside(int(table.frame.estimated_size()))
     if table.frame.height == 0:
         raise LogError(
             f"{table.name} has no rows.",
