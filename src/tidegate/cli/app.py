@@ -12,6 +12,7 @@ import typer
 from .. import __version__
 from ..errors import SettingsError
 from ..experiments.domains import Domain
+from .compiled import OFF, VARIABLE, cache_folder, clear, keep_programs, size
 from .exits import Commands, discard_unwritten, ended
 from .log_commands import add_commands
 from .printing import printable, tell
@@ -65,6 +66,7 @@ def demo(
     Prints, for each: the improvement over the trusted policy, the share of episodes that ran under a
     policy truly worse than it, and in how many windows a candidate ran.
     """
+    keep_programs()
     from ..experiments.demo import HEADINGS, run_demo
     from ..experiments.demo_page import demo_page
     from ..record import write_whole
@@ -173,6 +175,24 @@ def reproduce(
     for line in table.splitlines():  # it names the user's sweep and its worlds
         typer.echo(printable(line))
     typer.echo(f"Rows, table, figures and manifest: {printable(folder)}")
+
+
+@app.command()
+def cache(
+    remove: Annotated[bool, typer.Option("--clear", help="Remove all compiled programs.")] = False,
+) -> None:
+    """Where compiled programs are kept, and how much room they take.
+
+    The first use of a command compiles for seconds; later ones load what was compiled. TIDEGATE_CACHE names
+    another folder, or is `off`. Exit code 0.
+    """
+    folder = cache_folder()
+    if folder is None:
+        typer.echo(f"Compiled programs are not kept ({VARIABLE}={OFF}).")
+    elif remove:
+        typer.echo(f"{clear() / 1e6:,.1f} MB of compiled programs removed from {printable(folder)}.")
+    else:
+        typer.echo(f"{size(folder) / 1e6:,.1f} MB of compiled programs in {printable(folder)}.")
 
 
 add_commands(app)

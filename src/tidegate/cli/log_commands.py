@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import TidegateError
+from .compiled import keep_programs
 from .flags import (
     SPECS,
     BudgetFlags,
@@ -86,6 +87,7 @@ def _run(name: str, log: LogFlags, forecast: ForecastFlags, **choices: Any) -> A
     """The record that the function of this name gives; its stages are shown while it works."""
     from .. import commands
 
+    keep_programs()
     function, common = getattr(commands, name), {"settings": forecast.settings()}
     with _working(log.memory_limit) as stage:
         return function(log.file(), **common, **choices, seed=forecast.seed, stage=stage)
@@ -334,6 +336,7 @@ def verify(
     """
     from .. import commands
 
+    keep_programs()
     with _working() as stage:
         answer = commands.verify(
             record, log, ledger=ledger, public_key=public_key, allow_python=allow_python, stage=stage
