@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
-from scipy import stats
+from scipy import special
 
 from ..arrays import ArrayLike, Flags, Floats, Integers, in_double
 from ..basis import TimeAxis
@@ -55,8 +55,8 @@ class Rate:
     def interval(self) -> tuple[float, float]:
         """Exact 95 % bounds (Clopper and Pearson, 1934); (0, 1) when nothing was tried."""
         k, n = self.count, self.total
-        lower = float(stats.beta.ppf(0.025, k, n - k + 1)) if k else 0.0
-        upper = float(stats.beta.ppf(0.975, k + 1, n - k)) if k < n else 1.0
+        lower = float(special.betaincinv(k, n - k + 1, 0.025)) if k else 0.0
+        upper = float(special.betaincinv(k + 1, n - k, 0.975)) if k < n else 1.0
         return lower, upper
 
     def __str__(self) -> str:
@@ -331,7 +331,7 @@ def _policy_record(settings: ForecastSettings, rows: _AtDate, which: int) -> Pol
     """Both errors are combined on each side separately (Zou and Donner, 2008): intervals are asymmetric."""
     names = ("forecast", "lower", "upper", "realised", "noise")
     forecast, lower, upper, realised, noise = (np.asarray(getattr(rows, name))[:, which] for name in names)
-    reach = stats.norm.isf(settings.alpha / 2) * noise
+    reach = -special.ndtri(settings.alpha / 2) * noise
     return PolicyBacktest(
         forecast=forecast,
         lower=lower,

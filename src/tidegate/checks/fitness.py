@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from scipy import stats
+from scipy import special
 
 from ..arrays import Floats, in_double
 from ..basis import Basis, ConstantBasis, TimeAxis
@@ -274,7 +274,7 @@ def mean_is_one(ratios: Floats) -> float:
     skewness = float(np.mean(((ratios - mean) / spread) ** 3)) / np.sqrt(n)
     t = np.sqrt(n) * (mean - 1) / spread
     corrected = t + skewness * (2 * t**2 + 1) / 6 + skewness**2 * t**3 / 27
-    return float(2 * stats.t.sf(abs(corrected), max(n - 1, 1)))
+    return float(2 * special.stdtr(max(n - 1, 1), -abs(corrected)))
 
 
 _worth_of = jax.jit(effective_sample_size)

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterator
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import special
 
 from ..arrays import Floats, Integers, Values
 from .findings import Finding, Level, found
@@ -113,7 +113,7 @@ def _leak_finding(steps: DecidedSteps) -> Finding:
 def _targets(steps: DecidedSteps) -> list[Floats]:
     """Probability and reward, each on two scales, of which the regressions fit one better."""
     logs = steps.log_probs.round(DIGITS)
-    return [stats.rankdata(logs), np.maximum(logs, LEAST_LOG), stats.rankdata(steps.rewards), steps.rewards]
+    return [_ranks(logs), np.maximum(logs, LEAST_LOG), _ranks(steps.rewards), steps.rewards]
 
 
 def _centred(values: Floats, groups: Integers) -> Floats:
@@ -136,8 +136,14 @@ def _known(steps: DecidedSteps) -> Floats:
     return np.stack([_standard(one) for one in columns], axis=1)
 
 
+def _ranks(values: Floats) -> Floats:
+    """1 for the smallest; ties share the mean of their ranks."""
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[places])
+
+
 def _standard(values: Floats) -> Floats:
-    ranks = stats.rankdata(values)
+    ranks = _ranks(values)
     spread = ranks.std()
     return np.asarray((ranks - ranks.mean()) / (spread if spread > 0 else 1.0))
 
@@ -195,7 +201,7 @@ def _correlation(left: Floats, right: Floats, episodes: Values) -> tuple[float, 
     if not (error > 0 and scale > 0):
         return 0.0, 1.0
     total = float(np.sum(products))
-    return float(total / scale), float(2 * stats.norm.sf(abs(total) / error))
+    return float(total / scale), float(2 * special.ndtr(-abs(total) / error))
 
 
 def _function_of_reward(steps: DecidedSteps, groups: Integers) -> float:
@@ -210,12 +216,14 @@ def _function_of_reward(steps: DecidedSteps, groups: Integers) -> float:
 
 def _monotone_share(values: Floats, rewards: Floats, groups: Integers) -> float:
     """What a rising or falling function of the reward explains, for each action its own."""
+    from scipy.optimize import isotonic_regression  # slow to import, and seldom needed
+
     total = unexplained = 0.0
     for group in np.unique(groups):
         chosen = values[groups == group]
         _, places, counts = np.unique(rewards[groups == group], return_inverse=True, return_counts=True)
         means = np.bincount(places, chosen) / counts
-        fits = (optimize.isotonic_regression(means, weights=counts, increasing=up).x for up in (True, False))
+        fits = (isotonic_regression(means, weights=counts, increasing=up).x for up in (True, False))
         total += float(np.sum((chosen - chosen.mean()) ** 2))
         unexplained += min(float(np.sum((chosen - fit[places]) ** 2)) for fit in fits)
     return 1 - unexplained / total if total > 0 else 0.0

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
-from scipy.optimize import minimize
 from scipy.special import log_softmax
 
 from ..arrays import Flags, Floats, Integers
@@ -141,6 +140,8 @@ def _fit(features: Floats, actions: Integers, num_actions: int, penalty: float) 
 
 def _logistic(inputs: Floats, actions: Integers, bias: Floats, penalty: float) -> tuple[Floats, Floats]:
     """Weights and intercepts of ridge-penalised maximum likelihood; the intercepts are free."""
+    from scipy.optimize import minimize  # slow to import, and seldom needed
+
     shape = inputs.shape[1], bias.size
     targets = np.zeros((actions.size, bias.size))
     targets[np.arange(actions.size), actions] = 1.0
