@@ -172,7 +172,8 @@ class EpisodeLog(eqx.Module):
     def digest(self) -> str:
         """SHA-256 of the episodes, the same whatever the capacity."""
         present = np.asarray(self.present)
-        whole = self if present.all() else self.take(np.flatnonzero(present))
+        held = map_leaves(np.asarray, self)  # JAX would compile a program for every number of episodes
+        whole = held if present.all() else held.take(np.flatnonzero(present))
         longest = f" {self.num_steps}" if isinstance(self.layout, Ragged) else ""
         sha = hashlib.sha256(f"tidegate-log-1 {self.num_actions}{longest}".encode())
         for path, leaf in jax.tree_util.tree_leaves_with_path(whole):
