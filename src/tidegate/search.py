@@ -15,13 +15,12 @@ import dataclasses
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
@@ -53,6 +52,9 @@ from .inputs import array_or, flag, instance, member, number, seed_of, whole
 from .policies import MAX_SUMMED, ParametricPolicy, Policy, SoftmaxPolicy
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, TrendFit, fit_trend
+
+if TYPE_CHECKING:
+    import optax
 
 PARTS = 20  # in which a search tells how far it is
 
@@ -111,7 +113,7 @@ class SearchState(eqx.Module):
     """The policy under search and Adam's moments, which are kept from window to window."""
 
     policy: ParametricPolicy
-    moments: optax.OptState
+    moments: Any  # optax's
 
 
 def begin_search(settings: SearchSettings, policy: ParametricPolicy) -> SearchState:
@@ -451,7 +453,9 @@ def _root(variance: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.sqrt(jnp.maximum(variance, tiny))
 
 
-def _adam(settings: SearchSettings) -> optax.GradientTransformation:
+def _adam(settings: SearchSettings) -> "optax.GradientTransformation":
+    import optax  # a gate does not need it, and it takes a while to load
+
     return optax.scale_by_adam(b1=0.9, b2=0.999, eps=settings.adam_epsilon)
 
 
