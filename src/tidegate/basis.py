@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .arrays import ArrayLike, Floats
+from .arrays import ArrayLike
 from .inputs import array_or, number, whole
 
 MAX_ORDER = 100  # more waves than this are not a trend
@@ -62,9 +62,9 @@ class TimeAxis(eqx.Module):
         return self.last - self.origin
 
     @property
-    def forecast_times(self) -> Floats:
+    def forecast_times(self) -> Any:
         """τ: the episodes whose mean return is forecast."""
-        return np.asarray(self.end + np.arange(1.0 - int(self.lookahead), 1.0))
+        return self.end + np.arange(1.0 - int(self.lookahead), 1.0)
 
     def forecast_mean(self, of_times: Callable[[Any], Float[Array, "n d"]]) -> Float[Array, " d"]:
         """The mean of a function over the episodes that are forecast."""

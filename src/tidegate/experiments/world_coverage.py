@@ -104,8 +104,7 @@ def _simulate(
         collect_key, sign_key = jax.random.split(key)
         past = world.collect(world.safe_policy, start + jnp.arange(1.0, episodes + 1), collect_key)
         axis = TimeAxis(start, start + episodes, lookahead)
-        future = start + episodes + jnp.arange(1.0, lookahead + 1)
-        truth = jnp.mean(world.performance(target, future))
+        truth = jnp.mean(world.performance(target, axis.forecast_times))
 
         def interval(settings: ForecastSettings) -> ConfidenceInterval:
             # Every log has its own signs: shared ones would err together.
