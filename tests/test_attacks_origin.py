@@ -134,7 +134,7 @@ def test_a_training_record_has_answered_already(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="its training record names the episodes"):
         gate(WITH_LOAD, spec, candidate_from="elsewhere")
     (tmp_path / "new.decision.json").unlink()
-    assert any("--candidate-from" in one for one in gate(WITH_LOAD, spec).caveats)
+    assert any("`candidate_from`" in one for one in gate(WITH_LOAD, spec).caveats)
     told = gate(WITH_LOAD, spec, candidate_from="elsewhere")
     assert not any("no decision record" in one for one in told.caveats)
     # The log was changed since, so the record does not match: then its owner may say.

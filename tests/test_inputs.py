@@ -275,7 +275,7 @@ def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--alpha", "0.3"], r"alpha is 0\.3.*--allow-large-alpha"),
+        (["--alpha", "0.3"], r"alpha is 0\.3.*`allow_large_alpha=True`"),
         (["--alpha", "nan"], r"alpha is nan"),
         (["--seed", "-1"], r"seed is -1"),
         (["--format", "excel"], r"the format is 'excel'"),

@@ -60,7 +60,7 @@ Dates = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Give the application the commands for logs."""
-    for command in (check, evaluate, gate, improve, backtest, plan, verify, keygen):
+    for command in COMMANDS:
         app.command()(spread(command))
 
 
@@ -361,3 +361,6 @@ def keygen(
     private, public = make_keys(prefix)
     tell(f"Private key: {private}")
     tell(f"Public key: {public}")
+
+
+COMMANDS = (check, evaluate, gate, improve, backtest, plan, verify, keygen)

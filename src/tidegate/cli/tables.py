@@ -29,6 +29,7 @@ from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
 from ..record import Advantage, past_bins
 from .printing import printable
+from .speaking import spoken
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
 SHOWN_BINS = 10
@@ -46,7 +47,7 @@ def _say(console: Console, text: str, style: str = "") -> None:
 
 
 def _text(text: object, style: str = "") -> Text:
-    return Text(printable(text), style)
+    return Text(printable(spoken(text)), style)
 
 
 def _number(value: float | None) -> str:

@@ -149,7 +149,7 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: Plain
         estimated=False,
         calibration=None,
         notes=(
-            "The log was streamed: only the mean ratio was checked. Run `tidegate check` on a part "
+            "The log was streamed: only the mean ratio was checked. Run `check` on a part "
             "of it for the rest.",
             *((UNMODELLED,) if settings.doubly_robust else ()),
         ),

@@ -132,7 +132,7 @@ def _search(
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
             f"{training.log.num_episodes} training episodes are too few to search on.",
-            remedy="Raise train_fraction, or collect more.",
+            remedy="Raise `train_fraction`, or collect more.",
         )
     start = start_policy(choices, training.log, seed=seed)
     scaling = feature_scaling(training.log)

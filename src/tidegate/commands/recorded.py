@@ -95,7 +95,7 @@ def refuse_python(asked: Recorded) -> None:
         if parse_spec(spec).kind is SpecKind.PYTHON:
             raise SettingsError(
                 f"the record names Python code, {spec}, and nothing was run or confirmed.",
-                remedy="If you trust that module, allow it (--allow-python).",
+                remedy="If you trust that module, allow it (`allow_python=True`).",
             )
 
 

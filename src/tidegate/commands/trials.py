@@ -91,7 +91,7 @@ def _test_part(opened: OpenLog, known: TrainingRecord | None, origin: CandidateO
         raise SettingsError(
             f"the candidate is said to come from '{origin}', and its training record names the episodes of "
             "this log that its search has seen.",
-            remedy="Leave out --candidate-from: only the other episodes are tested.",
+            remedy="Leave out `candidate_from`: only the other episodes are tested.",
         )
     return origin_part(opened.loaded, origin)
 
@@ -138,7 +138,7 @@ def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tupl
     if overlap is Overlap.UNTRAINED and _saved(candidate):
         caveats.append(
             f"There is no decision record beside {candidate}. If it was found with this log, the verdict is "
-            "not valid: name the record of its training, or say where it came from with --candidate-from."
+            "not valid: name the record of its training, or say where it came from with `candidate_from`."
         )
     return tuple(caveats)
 
@@ -147,7 +147,7 @@ def origin_assumptions(overlap: Overlap, candidate: str) -> tuple[str, ...]:
     """What the verdict takes on trust about the candidate's origin; unlike a caveat, it blocks nothing."""
     asked = candidate != SpecKind.BEHAVIOR.value and not _saved(candidate)
     if overlap is Overlap.UNTRAINED and asked:
-        return ("The candidate was made without this log (say where it came from with --candidate-from).",)
+        return ("The candidate was made without this log (say where it came from with `candidate_from`).",)
     return (overlap.value,) if overlap in (Overlap.ELSEWHERE, Overlap.EARLIER) else ()
 
 

@@ -132,7 +132,7 @@ def verify(
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise SettingsError(
-            f"the record is incomplete: {error!r}.", expected="all that `tidegate gate` wrote"
+            f"the record is incomplete: {error!r}.", expected="all that `gate` wrote"
         ) from error
     except (MemoryError, RecursionError) as error:
         raise SettingsError(f"the record asks for too much: {error!r}.") from error
@@ -201,13 +201,13 @@ def _notes(content: dict[str, Any], key_given: bool, ledger_given: bool) -> Iter
     if key_given:
         yield "The signature is that of the public key's owner."
     elif SIGNATURE in content:
-        yield "The signature was not checked: name the public key (--public-key)."
+        yield "The signature was not checked: name the public key (`public_key`)."
     else:
         yield "Who wrote the record is not known: its hash shows changes by accident, no forgery."
     if ledger_given:
         yield "The ledger holds this decision."
     elif content["budget"] is not None:
-        yield "The grant was not looked up: name the ledger of the error budget (--ledger)."
+        yield "The grant was not looked up: name the ledger of the error budget (`ledger`)."
     if content["expires_at"] < written(Conditions().decided_at):
         yield f"The decision was good until {content['expires_at']}: gate again before you act on it."
 
