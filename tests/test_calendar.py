@@ -94,7 +94,7 @@ def test_an_axis_has_the_dates_of_a_calendar() -> None:
     ]  # fmt: skip
     assert DAYS.ticks(0, 95) == mondays
     assert DAYS.ticks(0, 400)[:2] == [(21.875, "1 Jan\n2026"), (111.875, "1 Apr")]
-    assert HOURS.ticks(0, 11, most=4) == [(3.0, "10 Dec 06:00\n2025"), (9.0, "10 Dec 12:00")]
+    assert HOURS.ticks(0, 11, most=4)[:2] == [(0.0, "10 Dec 03:00\n2025"), (3.0, "10 Dec 06:00")]
     assert RANKS.ticks(-10, 3500)[:2] == [(488.5, "15 Dec\n2025"), (1188.5, "22 Dec")]
     assert all(len(DAYS.ticks(0, 1.7**n)) <= 6 for n in range(1, 16))
     assert EPISODES.ticks(0, 100) == NUMBERS.ticks(0, 100) == DAYS.ticks(5, 5) == []
