@@ -111,10 +111,7 @@ def _finish_decided(record: Any, content: Content, decision: str, output: Output
 
 
 def _report(record: Any, path: Path) -> None:
-    from ..record import write_whole
-    from ..reports.log_page import log_page
-
-    write_whole(path, log_page(record))
+    record.to_html(path)
     tell(f"Report: {path}")
 
 

@@ -2,14 +2,15 @@
 
 import dataclasses
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from ..checks.backtest import Backtest
 from ..checks.backtest import backtest as backtest_log
 from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
-from .opening import Log, Stage, silent
+from .asking import ColumnNames, Named, asked
+from .opening import Log, PolicyLike, Stage, silent
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
 
@@ -20,9 +21,6 @@ class BacktestRecord(TrialRecord):
 
     backtest: Backtest
 
-    def __str__(self) -> str:
-        return str(self.backtest)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate backtest --json` prints."""
         return sealed("backtest", {**self.told, **plain(self)})
@@ -31,15 +29,17 @@ class BacktestRecord(TrialRecord):
 def backtest(
     log: Log,
     *,
-    candidate: str = "behavior",
-    safe: str = "behavior",
+    candidate: PolicyLike = "behavior",
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     training: Training = None,
     candidate_from: Origin = None,
     dates: int = 20,
     every: int | None = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> BacktestRecord:
     """Use the gate at up to `dates` past dates of the log, `every` apart (by default the lookahead).
 
@@ -47,7 +47,8 @@ def backtest(
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
     dates, every = whole("dates", dates, 1), none_or(partial(whole, "every", low=1), every)
-    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
+    wanted = asked(backtest, log, settings, columns, named)
+    trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     if trial.held_out.log.num_episodes == 0:
         raise LogError(f"no episode is left to backtest: {trial.overlap.value}")
     stage("using the gate at past dates")

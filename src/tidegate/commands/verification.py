@@ -16,6 +16,7 @@ from ..comparison import Status
 from ..errors import SettingsError, TidegateError
 from ..gates.ledger import read_ledger
 from ..gates.signatures import read_public_key, signature_holds
+from ..policies import Policy
 from ..record import FORMAT, SEAL, SIGNATURE, read_record, record_hash
 from .conditions import Conditions, written
 from .gating import GateRecord, gate
@@ -23,7 +24,7 @@ from .grants import against_ledger, against_rule
 from .improvement import Improvement, improve
 from .opening import LogFile, OpenLog, Stage, open_log, silent
 from .provenance import all_versions
-from .recorded import Recorded, recorded, refuse_python
+from .recorded import Recorded, recorded, refuse_python, with_objects
 
 ROUNDING = 1e-9
 SHOWN = 5
@@ -113,6 +114,8 @@ def verify(
     ledger: str | Path | None = None,
     public_key: str | Path | None = None,
     allow_python: bool = False,
+    candidate: Policy | None = None,
+    safe: Policy | None = None,
     stage: Stage = silent,
 ) -> Verification:
     """Read the log as the record says, decide again, and compare every number.
@@ -122,12 +125,16 @@ def verify(
     A record is confirmed if it says what the log says; whoever wrote it. With a `public_key` (a PEM file),
     it must also be signed with the private one. With a `ledger`, the error budget must hold this very
     decision; without one, only the budget's rule is checked. A record that names a Python function as a
-    policy is refused, unless `allow_python` says that the function may run.
+    policy is refused, unless `allow_python` says that the function may run. Policies that were given as
+    objects of Python are given again, as `candidate` and `safe`.
     """
     content = record if isinstance(record, dict) else read_record(record)
     try:
         found = _unproven(content, public_key)
-        return found or _verified(content, source, ledger, public_key, allow_python, stage)
+        if found is not None:
+            return found
+        asked = with_objects(recorded(content), candidate, safe)
+        return _verified(content, asked, source, ledger, public_key, allow_python, stage)
     except TidegateError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -169,13 +176,13 @@ def _written_by(content: dict[str, Any]) -> str:
 
 def _verified(
     content: dict[str, Any],
+    asked: Recorded,
     source: Any,
     ledger: str | Path | None,
     public_key: str | Path | None,
     allow_python: bool,
     stage: Stage,
 ) -> Verification:
-    asked = recorded(content)
     if not allow_python:
         refuse_python(asked)
     verdict = str(content["verdict"])
