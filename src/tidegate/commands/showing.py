@@ -19,7 +19,7 @@ class Shown:
         from ..reports.log_page import log_page  # it loads what draws pictures
 
         target = file_path("the page", path)
-        write_whole(target, log_page(self.to_dict()))
+        write_whole(target, log_page(self))
         return target
 
     def __str__(self) -> str:
