@@ -285,7 +285,10 @@ def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
         (["--alpha", "0.3", "--allow-large-alpha"], r"there is no file no.csv"),
     ],
 )
-def test_flags_go_through_the_same_checks(flags: list[str], message: str) -> None:
+def test_flags_go_through_the_same_checks(
+    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the record of the error goes
     done = CliRunner().invoke(app, ["gate", "no.csv", "--candidate", "behavior", *flags])
     with pytest.raises(tg.TidegateError, match=message):
         raise done.exception or AssertionError(done.output)
