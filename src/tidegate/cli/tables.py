@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..checks.findings import Finding, Level
+from ..checks.findings import Finding, Level, Told, told_once
+from ..checks.fitness import LogCheck
 from ..commands.backtests import BacktestRecord
 from ..commands.checking import CheckRecord
 from ..commands.evaluation import Evaluation
@@ -83,10 +84,27 @@ def _caveats(console: Console, caveats: Iterable[str]) -> None:
 
 def _findings(console: Console, findings: Iterable[Finding], title: str) -> None:
     table = _table(title, ("", "finding"), ("value",), ("what it means",))
-    for one in sorted(findings, key=lambda finding: -finding.level):
-        style = _STYLES[one.level]
-        cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
-        table.add_row(_text(one.level.name, style), *map(_text, cells))
+    for one in told_once({"": findings}):
+        table.add_row(_text(one.level.name, _STYLES[one.level]), *map(_text, _told(one)))
+    console.print(table)
+
+
+def _told(one: Told) -> tuple[str, str, str]:
+    """A name, a value and a sentence; values of several findings are left to the record."""
+    names = ", ".join(one.names).replace("_", " ")
+    return names, _number(one.value) if len(one.names) == 1 else "", one.sentence
+
+
+def _warnings(console: Console, checks: Mapping[str, LogCheck]) -> None:
+    """The warnings about the test episodes, each with what it is about."""
+    told = told_once({role: check.warnings for role, check in checks.items()})
+    if not told:
+        return
+    table = _table("Warnings about the test episodes", ("for the", "finding"), ("value",), ("what it means",))
+    for one in told:
+        name, value, sentence = _told(one)
+        value = value if len(one.about) == 1 else ""
+        table.add_row(_text(", ".join(one.about), _STYLES[one.level]), *map(_text, (name, value, sentence)))
     console.print(table)
 
 
@@ -224,9 +242,7 @@ def _gate(console: Console, record: GateRecord) -> None:
         _scales(console, advantage, unit)
     if record.guarded.guardrails:
         console.print(guardrail_table(record.guarded))
-    for role, check in record.checks.items():
-        if check.warnings:
-            _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
+    _warnings(console, record.checks)
     if record.backtest is not None:
         _say(console, str(record.backtest))
     if record.overlap is Overlap.HELD_OUT:

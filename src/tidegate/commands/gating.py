@@ -322,4 +322,4 @@ def _misfits(checks: dict[str, LogCheck], voided_by: tuple[str, ...]) -> Iterato
             ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
         ):
             if found:
-                yield f"{start} for {WHOSE[role]}: {' '.join(one.sentence for one in found)}"
+                yield f"{start} for {WHOSE[role]}: {' '.join(dict.fromkeys(one.sentence for one in found))}"
