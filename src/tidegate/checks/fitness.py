@@ -241,7 +241,7 @@ def _overlap_findings(
         return tuple(undetermined(name, why) for name in OVERLAP)
     recent = whole[-max(1, whole.size // 4) :]
     worth = _worth("effective_sample_size", whole, "The log is")
-    parts = (
+    parts: tuple[Finding, ...] = (
         _worth("recent_effective_sample_size", recent, "The last quarter is"),
         _horizon_worth(whole[lead.rows], lead.weights, lead.doubt),
     )
