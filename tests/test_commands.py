@@ -20,7 +20,7 @@ from tidegate.checks.plan import plan
 from tidegate.commands.starts import feature_scaling, start_policy
 from tidegate.commands.training import Overlap, training_path
 from tidegate.forecast import forecast_returns
-from tidegate.logs import Columns, TimeUnit, read_log, resolve_policy
+from tidegate.logs import Columns, TimeMeaning, TimeUnit, read_log, resolve_policy
 from tidegate.policies import LinearGaussianPolicy, LinearPolicy, MLPPolicy, SoftmaxPolicy
 from tidegate.record import MAX_POINTS, SEAL, plain, record_hash, thinned, write_record
 from tidegate.safety import with_training
@@ -158,10 +158,11 @@ def test_check_backtest_and_plan_are_those_of_the_library() -> None:
 
 
 def test_the_lookahead_is_a_tenth_of_the_log_unless_chosen() -> None:
-    assert wf.PlainSettings().over((1.0, 120.0)).lookahead == 12
-    assert wf.PlainSettings().over((1.0, 2.0)).lookahead == 1
-    assert wf.PlainSettings().over((1.0, 1e300)).lookahead == 1_000_000
-    assert PLAIN.over((1.0, 1e9)) == PLAIN
+    time = TimeMeaning(TimeUnit.EPISODE, None)
+    assert wf.PlainSettings().over((1.0, 120.0), time).lookahead == 12
+    assert wf.PlainSettings().over((1.0, 2.0), time).lookahead == 1
+    assert wf.PlainSettings().over((1.0, 1e300), time).lookahead == 1_000_000
+    assert PLAIN.over((1.0, 1e9), time) == PLAIN
 
 
 @pytest.mark.parametrize(

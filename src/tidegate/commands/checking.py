@@ -7,6 +7,7 @@ from ..checks.fitness import LogCheck, check_log
 from ..forecast import Forecast, forecast_performance
 from ..inputs import record_of, seed_of
 from ..record import plain, sealed
+from .lookaheads import in_units_of
 from .opening import Log, Stage, open_log, silent
 from .provenance import Provenance, provenance
 from .room import require_room
@@ -46,8 +47,9 @@ def check(
     """
     wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
     spec = "behavior" if policy is None else policy
-    chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
-    chosen_settings = wanted.over(opened.log.span)
+    opened = open_log(in_units_of(log, wanted.lookahead), seed=seed, stage=stage)
+    chosen, opened = opened.policy(spec)
+    chosen_settings = wanted.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen_settings, chosen)
     forecasting = chosen_settings.forecast()
     stage("checking the log")

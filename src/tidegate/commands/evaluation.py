@@ -17,6 +17,7 @@ from ..logs.memory import memory_limit
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..record import plain, sealed
+from .lookaheads import in_units_of
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
 from .provenance import Provenance, all_versions, plain_columns, provenance
 from .room import require_forecast_room, require_room
@@ -74,6 +75,7 @@ def evaluate(
     default, this is done for files of more than 200 MB where possible.
     """
     wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
+    log = in_units_of(log, wanted.lookahead)
     streams = should_stream(log, policy) if stream is None else flag("stream", stream)
     if not streams:
         return _whole(open_log(log, seed=seed, stage=stage), policy, wanted, seed, stage)
@@ -98,7 +100,7 @@ def should_stream(log: Log, policy: str) -> bool:
 
 def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
     policy, opened = opened.policy(spec)
-    log, settings = opened.log, settings.over(opened.log.span)
+    log, settings = opened.log, settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, settings, policy)
     stage("forecasting")
     forecast, stationary = (
@@ -119,7 +121,7 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
         file.source, [spec], file.columns, discount=settings.discount, memory_limit=file.memory_limit
     )
     one, numbers = streamed.policies[0], streamed.episode_numbers
-    settings = settings.over((float(numbers.min()), float(numbers.max())))
+    settings = settings.over((float(numbers.min()), float(numbers.max())), streamed.time)
     require_forecast_room(memory_limit(file.memory_limit), numbers.size, settings)
     stage("forecasting")
     forecast, stationary = (

@@ -24,6 +24,7 @@ from .choices import Preset
 from .conditions import WEEK, Conditions
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
+from .lookaheads import in_units_of
 from .opening import Log, OpenLog, Stage, open_log, silent
 from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
@@ -90,9 +91,10 @@ def improve(
         dates,
     )
     seed = seed_of(seed)
-    opened = open_log(with_outcomes(log, asked_for.guardrails), seed=seed, stage=stage)
+    log = in_units_of(with_outcomes(log, asked_for.guardrails), wanted.lookahead)
+    opened = open_log(log, seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    chosen = wanted.over(opened.log.span)
+    chosen = wanted.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen, safe_policy, None)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
     stage("searching for a candidate")

@@ -8,6 +8,7 @@ from ..errors import SettingsError
 from ..inputs import path, record_of, seed_of
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
+from .lookaheads import in_units_of
 from .opening import Log, OpenLog, Stage, open_log
 from .origins import CandidateOrigin, origin_part, parse_origin
 from .provenance import Provenance, provenance
@@ -60,13 +61,13 @@ def prepare(
     """Open the log, resolve both policies, and leave out the episodes that the candidate was made with."""
     wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
     origin = parse_origin(candidate_from)
-    opened = open_log(log, seed=seed, stage=stage)
+    opened = open_log(in_units_of(log, wanted.lookahead), seed=seed, stage=stage)
     known = _known_training(candidate, training)
     candidate_policy, opened = opened.policy(candidate)
     if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
         require_same_parts(known, candidate_policy.digest(), opened.loaded)
     safe_policy, opened = opened.policy(safe)
-    chosen = wanted.over(opened.log.span)
+    chosen = wanted.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen, candidate_policy, safe_policy)
     part = _test_part(opened, known, origin)
     return Trial(
