@@ -130,9 +130,9 @@ class Decision:
         if self.reason is not Reason.LOOKAHEAD_TOO_LONG:
             return self.reason.sentence
         longest = math.floor(self.advantage.longest_lookahead)
-        at_most = f"at most {longest}" if longest else "it is too short for any"
+        at_most = f"at most {longest:,}" if longest else "it is too short for any"
         return (
-            f"the log is too short to try a lookahead of {self.safe.forecast_times.size}; {at_most}. "
+            f"the log is too short to try a lookahead of {self.safe.forecast_times.size:,}; {at_most}. "
             "A forecast that was never tried is no evidence: shorten the lookahead, or collect more."
         )
 

@@ -9,7 +9,7 @@ from ..inputs import record_of, seed_of
 from ..record import plain, sealed
 from .lookaheads import in_units_of
 from .opening import Log, Stage, open_log, silent
-from .provenance import Provenance, provenance
+from .provenance import Provenance, names_of, provenance
 from .room import require_room
 from .settings import PlainSettings, Settings
 
@@ -55,7 +55,7 @@ def check(
     stage("checking the log")
     return CheckRecord(
         policy=spec,
-        check=check_log(opened.log, forecasting, None if policy is None else chosen),
+        check=check_log(opened.log, forecasting, None if policy is None else chosen, names=names_of(opened)),
         forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
         settings=chosen_settings,
         seed=seed,

@@ -19,7 +19,7 @@ from ..logs.streaming import stream_returns
 from ..record import plain, sealed
 from .lookaheads import in_units_of
 from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
-from .provenance import Provenance, all_versions, plain_columns, provenance
+from .provenance import Provenance, all_versions, names_of, plain_columns, provenance
 from .room import require_forecast_room, require_room
 from .settings import PlainSettings, Settings
 
@@ -108,7 +108,7 @@ def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage
         for one in (settings, settings.stationary())
     )
     stage("checking the log")
-    findings = check_log(log, settings.forecast(), policy).findings
+    findings = check_log(log, settings.forecast(), policy, names=names_of(opened)).findings
     origin = provenance(opened)
     return Evaluation(spec, forecast, stationary, findings, settings, seed, False, origin)
 
@@ -147,6 +147,7 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: Plain
         time=str(streamed.time),
         time_unit=streamed.time.unit.value,
         time_origin=streamed.time.origin,
+        time_last=streamed.time.last,
         moments=streamed.time.moments,
         labels=(),
         propensities=(Propensities.ABSENT if absent else Propensities.LOGGED).value,
