@@ -334,7 +334,7 @@ def test_gaps_in_time() -> None:
     gap = check_log(_log(300, episode_numbers=numbers), SETTINGS)["time_gaps"]
     assert gap.value == pytest.approx(201 / 499)
     assert gap.level is Level.WARNING
-    assert "from 100 to 301" in gap.sentence
+    assert "between episode 100 and episode 301" in gap.sentence
 
 
 def test_drift_is_a_note_for_a_trend_and_a_warning_for_a_constant() -> None:
