@@ -31,7 +31,6 @@ from tidegate import (
     SoftmaxPolicy,
     TabularPolicy,
     TwoBounds,
-    dr_returns,
     forecast_performance,
     split_log,
 )
@@ -53,7 +52,7 @@ from tidegate.episodes import grow
 from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
-from tidegate.returns import episode_ratios, is_returns, observed_returns
+from tidegate.returns import dr_returns, episode_ratios, is_returns, observed_returns
 from tidegate.safety import VERDICT_SEED, with_training
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 

@@ -179,7 +179,7 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("chosen", [{"order": 1}, {"basis": wf.BasisKind.COSINE}, {"period": 7.0}])
 def test_a_basis_belongs_to_the_papers_preset(chosen: dict[str, Any]) -> None:
-    with pytest.raises(tg.SettingsError, match=f"no {next(iter(chosen))} to choose.*preset paper"):
+    with pytest.raises(tg.SettingsError, match=f"no {next(iter(chosen))} to choose.*`preset='paper'`"):
         wf.PlainSettings(**chosen)
 
 

@@ -11,7 +11,6 @@ import pytest
 from tidegate import (
     ConstantBasis,
     CosineBasis,
-    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
@@ -26,7 +25,7 @@ from tidegate import (
 from tidegate.basis import Basis, TimeAxis
 from tidegate.checks.plan import GROWTH, Plan, _shrinkage, plan
 from tidegate.presets import multiscale_forecast
-from tidegate.record import Advantage, plain
+from tidegate.record import Advantage, Decision, plain
 from tidegate.trend import trend_design
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(1)))

@@ -401,7 +401,7 @@ def _sync_folder(folder: Path) -> None:
 
 def read_record(path: str | Path) -> dict[str, Any]:
     """Read a record without checking its seal, which is for `verify`."""
-    expected = "a decision record written by `tidegate gate` or `tidegate improve`"
+    expected = "a decision record written by `gate` or `improve`"
     try:
         content = json.loads(
             bounded_bytes(path, MAX_BYTES), parse_constant=_refuse_constant, object_pairs_hook=_unambiguous

@@ -61,7 +61,7 @@ Dates = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Give the application the commands for logs."""
-    for command in (check, evaluate, gate, improve, backtest, plan, verify, keygen):
+    for command in COMMANDS:
         app.command()(spread(command))
 
 
@@ -112,10 +112,7 @@ def _finish_decided(record: Any, content: Content, decision: str, output: Output
 
 
 def _report(record: Any, path: Path) -> None:
-    from ..record import write_whole
-    from ..reports.log_page import log_page
-
-    write_whole(path, log_page(record))
+    record.to_html(path)
     tell(f"Report: {path}")
 
 
@@ -365,3 +362,6 @@ def keygen(
     private, public = make_keys(prefix)
     tell(f"Private key: {private}")
     tell(f"Public key: {public}")
+
+
+COMMANDS = (check, evaluate, gate, improve, backtest, plan, verify, keygen)

@@ -31,6 +31,7 @@ from ..reports.calendar import Clock
 from ..reports.numbers import count, figure, signed
 from ..reports.summary import BEWARE, summary
 from .printing import printable
+from .speaking import spoken
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
 SHOWN_BINS = 10
@@ -48,7 +49,7 @@ def _say(console: Console, text: str, style: str = "") -> None:
 
 
 def _text(text: object, style: str = "") -> Text:
-    return Text(printable(text), style)
+    return Text(printable(spoken(text)), style)
 
 
 def _origin(console: Console, origin: Provenance) -> None:

@@ -3,15 +3,16 @@
 import dataclasses
 import datetime
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 from ..checks.backtest import Backtest
 from ..checks.backtest import backtest as backtest_log
 from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
+from .asking import ColumnNames, Named, asked
 from .lookaheads import counted, length_of
-from .opening import Log, Stage, silent
+from .opening import Log, PolicyLike, Stage, silent
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
 
@@ -22,9 +23,6 @@ class BacktestRecord(TrialRecord):
 
     backtest: Backtest
 
-    def __str__(self) -> str:
-        return str(self.backtest)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate backtest --json` prints."""
         return sealed("backtest", {**self.told, **plain(self)})
@@ -33,15 +31,17 @@ class BacktestRecord(TrialRecord):
 def backtest(
     log: Log,
     *,
-    candidate: str = "behavior",
-    safe: str = "behavior",
+    candidate: PolicyLike = "behavior",
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     training: Training = None,
     candidate_from: Origin = None,
     dates: int = 20,
     every: int | str | datetime.timedelta | None = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> BacktestRecord:
     """Use the gate at up to `dates` past dates of the log, `every` apart (by default the lookahead).
 
@@ -50,7 +50,8 @@ def backtest(
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
     dates, apart = whole("dates", dates, 1), none_or(partial(length_of, "every"), every)
-    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
+    wanted = asked(backtest, log, settings, columns, named)
+    trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     if trial.held_out.log.num_episodes == 0:
         raise LogError(f"no episode is left to backtest: {trial.overlap.value}")
     stage("using the gate at past dates")

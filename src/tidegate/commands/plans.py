@@ -1,13 +1,14 @@
 """How many more episodes until this candidate could pass, and which actions lack data."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
 from ..checks.findings import Names
 from ..checks.plan import Plan
 from ..checks.plan import plan as plan_log
 from ..record import plain, sealed
-from .opening import Log, Stage, silent
+from .asking import ColumnNames, Named, asked
+from .opening import Log, PolicyLike, Stage, silent
 from .provenance import names_of
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
@@ -18,9 +19,6 @@ class PlanRecord(TrialRecord):
     """A rough answer to "is it worth waiting?"; `overlap` says which episodes it rests on."""
 
     plan: Plan
-
-    def __str__(self) -> str:
-        return str(self.plan)
 
     @property
     def lacking_actions(self) -> tuple[str, ...]:
@@ -39,16 +37,19 @@ class PlanRecord(TrialRecord):
 def plan(
     log: Log,
     *,
-    candidate: str,
-    safe: str = "behavior",
+    candidate: PolicyLike,
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     training: Training = None,
     candidate_from: Origin = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> PlanRecord:
     """How many more episodes like these would the gate need? The episodes are those it would test."""
-    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
+    wanted = asked(plan, log, settings, columns, named)
+    trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     stage("planning")
     result = plan_log(
         *trial.policies,

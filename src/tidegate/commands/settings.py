@@ -63,7 +63,7 @@ class PlainSettings:
         if chosen and self.preset is not Preset.PAPER:
             raise SettingsError(
                 f"the preset '{self.preset}' has no {' and no '.join(chosen)} to choose.",
-                remedy="Leave it out, or choose the preset 'paper' (--preset paper).",
+                remedy="Leave it out, or choose `preset='paper'`.",
             )
 
     def _require_small_alpha(self) -> None:
@@ -72,7 +72,7 @@ class PlainSettings:
                 f"alpha is {self.alpha:g}: of a hundred worthless candidates, up to "
                 f"{math.ceil(100 * self.alpha)} would be deployed.",
                 expected=f"at most {LARGE_ALPHA:g}",
-                remedy="If that is meant, say so with allow_large_alpha=True (--allow-large-alpha).",
+                remedy="If that is meant, say so with `allow_large_alpha=True`.",
             )
 
     def over(self, span: tuple[float, float], time: TimeMeaning) -> "PlainSettings":
@@ -130,7 +130,7 @@ def _fourier(settings: PlainSettings) -> Basis:
     if settings.period is None:
         raise SettingsError(
             "a Fourier basis needs a period.",
-            expected="as in --period 7, in units of the time axis",
+            expected="as in `period=7`, in units of the time axis",
         )
     return FourierBasis(_order(settings), settings.period)
 

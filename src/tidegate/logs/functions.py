@@ -73,7 +73,7 @@ def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Floats:
         raise PolicyError(
             f"python:{name} returned an array of shape {probs.shape}.",
             expected=f"{wanted}: a row per step, a column per action",
-            remedy="Set num_actions or actions if the log has not seen all actions.",
+            remedy="Set `num_actions` or `actions` if the log has not seen all actions.",
         )
     with np.errstate(invalid="ignore"):
         inside = np.all((probs >= 0) & (probs <= 1), axis=1)
