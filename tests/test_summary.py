@@ -145,7 +145,7 @@ def test_the_terminal_speaks_of_dates(shell: Shell) -> None:
         "log.csv: 240 episodes (2025-12-10 to 2026-03-03), 240 steps; time is in days since 2025-12-10 "
         "03:20:00 UTC ('when'); the lookahead counts days"
     ) in result.out
-    assert f"Mean return of an episode over {NEXT_WEEK}, α = 0.05" in result.out
+    assert f"Mean return of an episode over {NEXT_WEEK}, α = 0.05" in " ".join(result.out.split())
     lines = result.out.splitlines()
     assert lines[-2].startswith("Advantage per episode ('revenue'): +0.2")
     assert lines[-2].endswith(f"over {NEXT_WEEK}.")
