@@ -20,7 +20,7 @@ from tidegate.checks.plan import plan
 from tidegate.commands.starts import feature_scaling, start_policy
 from tidegate.commands.training import Overlap, training_path
 from tidegate.forecast import forecast_returns
-from tidegate.logs import Columns, TimeUnit, read_log, resolve_policy
+from tidegate.logs import Columns, TimeMeaning, TimeUnit, read_log, resolve_policy
 from tidegate.policies import LinearGaussianPolicy, LinearPolicy, MLPPolicy, SoftmaxPolicy
 from tidegate.record import MAX_POINTS, SEAL, plain, record_hash, thinned, write_record
 from tidegate.safety import with_training
@@ -114,8 +114,10 @@ def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> N
     for chosen in (PLAIN, PAPER):
         record = wf.evaluate(LOG, policy="column:new_prob", settings=chosen)
         streamed = wf.evaluate(path, policy="column:new_prob", settings=chosen, stream=True)
-        for mine, settings in ((record.forecast, chosen.forecast()), (record.stationary, still)):
-            assert mine.lower == tg.forecast_performance(policy, log, settings).lower
+        gated = gate(settings=chosen).decision.candidate
+        assert plain(record.forecast) == plain(gated)
+        flat = forecast_returns(gated.returns, gated.episode_numbers, still)
+        assert (record.stationary.lower, record.stationary.upper) == (flat.lower, flat.upper)
         assert (record.streamed, streamed.streamed) == (False, True)
         assert {one.name for one in streamed.findings} == {"mean_ratio"}
         # A stream has no model of the rewards: the returns are those of importance sampling.
@@ -158,10 +160,11 @@ def test_check_backtest_and_plan_are_those_of_the_library() -> None:
 
 
 def test_the_lookahead_is_a_tenth_of_the_log_unless_chosen() -> None:
-    assert wf.PlainSettings().over((1.0, 120.0)).lookahead == 12
-    assert wf.PlainSettings().over((1.0, 2.0)).lookahead == 1
-    assert wf.PlainSettings().over((1.0, 1e300)).lookahead == 1_000_000
-    assert PLAIN.over((1.0, 1e9)) == PLAIN
+    time = TimeMeaning(TimeUnit.EPISODE, None)
+    assert wf.PlainSettings().over((1.0, 120.0), time).lookahead == 12
+    assert wf.PlainSettings().over((1.0, 2.0), time).lookahead == 1
+    assert wf.PlainSettings().over((1.0, 1e300), time).lookahead == 1_000_000
+    assert PLAIN.over((1.0, 1e9), time) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -411,7 +414,7 @@ def test_the_gate_stays_shut() -> None:
 def test_a_state_outside_a_saved_policys_table_is_an_error(tmp_path: Path) -> None:
     tg.save_policy(tg.TabularPolicy(np.zeros((2, 3))), tmp_path / "table.json")
     states = LOG.with_columns(s=pl.col("episode") % 3)
-    with pytest.raises(tg.LogError, match="133 steps"):
+    with pytest.raises(tg.LogError, match=r"row 1; row 4; row 7 \(and 130 more\): .* of 133 steps"):
         gate(wf.LogFile(states, Columns(state="s")), f"policy:{tmp_path / 'table.json'}")
 
 

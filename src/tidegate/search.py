@@ -25,7 +25,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
-from .arrays import full_products, in_double, map_leaves
+from .arrays import full_products, in_double, kept, map_leaves
 from .basis import TimeAxis
 from .bootstrap import (
     GivenMultipliers,
@@ -393,16 +393,19 @@ def search_candidate(
     seed = seed_of(seed)
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = TimeAxis.over(training.span or training.log.span, forecasting.lookahead)
-    found = eqx.filter_jit(continue_search)(
-        settings,
-        forecasting,
+    found = _continue(
+        map_leaves(np.asarray, settings),  # one program serves all of its numbers
+        forecasting.for_any_terms,
         begin_search(settings, start),
         TrainingEpisodes(training.log),  # the axis has the span
         axis,
         multipliers,
         against,
     )
-    return map_leaves(jax.device_get, found.policy)
+    return map_leaves(np.asarray, found.policy)
+
+
+_continue = kept(continue_search)
 
 
 def _root(variance: Float[Array, ""]) -> Float[Array, ""]:

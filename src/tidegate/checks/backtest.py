@@ -16,9 +16,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy import special
 
-from ..arrays import ArrayLike, Flags, Floats, Integers, in_double
+from ..arrays import ArrayLike, Flags, Floats, Integers, in_double, kept
 from ..basis import TimeAxis
-from ..bootstrap import Multipliers
 from ..comparison import Comparison, Reason, Terms, Verdict
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, joined
 from ..errors import SettingsError
@@ -223,7 +222,9 @@ def backtest(
     times = backtest_dates(log, settings, dates, every)
     multipliers = draw_multipliers(settings, log, VERDICT_SEED)
     policies = (candidate, BehaviorPolicy() if safe is None else safe)
-    rows = _at_dates(settings, policies, log, trains, jnp.asarray(times), multipliers)
+    axis = TimeAxis.over(log.span, settings.lookahead)
+    terms = Terms(axis, multipliers, settings.test.asked_for(settings.alpha))
+    rows = _at_dates(settings.for_any_terms, policies, log, trains, times, terms)
     return _describe(settings, times, rows)
 
 
@@ -249,14 +250,14 @@ def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, ever
     return np.asarray(times[enough], np.float64)
 
 
-@eqx.filter_jit
+@kept
 def _at_dates(
     settings: ForecastSettings,
     policies: tuple[Policy, Policy],
     log: EpisodeLog,
     trains: Bool[ArrayLike, " n"] | None,
-    times: Float[Array, " m"],
-    multipliers: Multipliers,
+    times: Float[ArrayLike, " m"],
+    terms: Terms,
 ) -> _AtDate:
     """One compiled program for all dates: later episodes are masked out."""
     numbers = jnp.asarray(log.episode_numbers)
@@ -266,9 +267,9 @@ def _at_dates(
         known = numbers <= time
         training = None if trains is None else TrainingEpisodes(log.only(known & trains))
         held_out = HeldOutEpisodes(log.only(known & tested))
-        axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
-        terms = Terms(axis, multipliers, settings.alpha)
-        outcome = compare_policies(settings, *policies, held_out, terms, training=training)
+        axis = terms.axis.before(time)
+        then = dataclasses.replace(terms, axis=axis)
+        outcome = compare_policies(settings, *policies, held_out, then, training=training)
         # What came next is estimated as in the gate, by models that have not seen it.
         seen = None if training is None else training.log
         returns = jnp.stack(held_out_returns(settings, seen, log, *policies))

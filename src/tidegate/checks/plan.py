@@ -10,14 +10,13 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arrays import Floats, Integers, in_double
-from ..basis import TimeAxis
+from ..arrays import ArrayLike, Floats, Integers, in_double, kept
+from ..basis import Basis, TimeAxis
 from ..comparison import Comparison, Reason, Trials
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..forecast import ForecastSettings
@@ -25,6 +24,7 @@ from ..policies import BehaviorPolicy, Policy
 from ..returns import log_ratios
 from ..safety import compare_once, with_training
 from ..trend import trend_design
+from .findings import NUMBERED, Names
 from .support import ActionSupport, action_support
 
 Episodes = int | None
@@ -100,17 +100,19 @@ def plan(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
+    names: Names = NUMBERED,
 ) -> Plan:
     """How many more episodes under the present policy until the candidate could pass the gate?
 
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
     `training` are the search's episodes, if any; else a share of the log is for training, as in the gate.
+    `names` are for the sentence.
     """
     given = None if training is None else TrainingEpisodes(training, span)
     seen, tested = with_training(settings, given, HeldOutEpisodes(log, span))
     safe = BehaviorPolicy() if safe is None else safe
     outcome, axis = compare_once(settings, candidate, safe, tested, seen)
-    return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome))
+    return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome), names)
 
 
 def _plan(
@@ -119,6 +121,7 @@ def _plan(
     axis: TimeAxis,
     outcome: Comparison,
     actions: ActionNeed | None,
+    names: Names,
 ) -> Plan:
     reason, n = Reason(int(outcome.reason)), log.num_episodes
     advantage, error = float(outcome.point), float(outcome.standard_error)
@@ -150,7 +153,7 @@ def _plan(
         episode_range=bounds,
         more_traffic=traffic,
         actions=actions,
-        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic)
+        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic, names)
         or _sentence(settings, reason, n, advantage, more, bounds),
     )
 
@@ -169,7 +172,9 @@ def _more_traffic(trials: Trials, advantage: float, widths: float) -> float | No
     return (error**2 - bias**2) / allowed if allowed > 0 else None
 
 
-def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: float | None) -> str:
+def _scale_sentence(
+    trials: Trials, reason: Reason, advantage: float, traffic: float | None, names: Names
+) -> str:
     """What would help if shorter time scales decide; empty if the length of the log does."""
     if reason is Reason.SCALES_DISAGREE:
         return (
@@ -179,28 +184,30 @@ def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: f
     if reason is not Reason.NOT_BETTER or _leads_whole(trials) or not advantage > 0:
         return ""
     span, whole = (float(trials.spans[i]) for i in (int(trials.best), 0))
-    start = f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
+    start = (
+        f"Of {names.span(whole)}, the last {names.span(span)} forecast best, so that older episodes help "
+        "little. "
+    )
     if traffic is None:
         return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
     return start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
 
 
-@eqx.filter_jit
+@kept
 def _squared_weights(
-    settings: ForecastSettings,
-    first: Float[Array, ""],
-    span: Float[Array, " g"],
-    positions: Float[Array, " m"],
+    shape: Basis,
+    axis: TimeAxis,
+    spans: Float[ArrayLike, " g"],
+    positions: Float[ArrayLike, " m"],
 ) -> Float[Array, " g"]:
     """Σa² of logs that last `span`, times their number of episodes."""
 
     def one(span: Float[Array, ""]) -> Float[Array, ""]:
-        axis = TimeAxis(first - 1, first + span, settings.lookahead)
-        times = first + span * positions
-        design = trend_design(settings.test.lead_shape, times, jnp.ones(GRID, bool), axis)
+        times = axis.origin + 1 + span * positions
+        design = trend_design(shape, times, jnp.ones(GRID, bool), axis.before(axis.origin + 1 + span))
         return jnp.sum(design.forecast_weights**2) * GRID
 
-    squares: Array = jax.lax.map(one, span)
+    squares: Array = jax.lax.map(one, spans)
     return squares
 
 
@@ -215,9 +222,7 @@ def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Flo
     # Evenly spread but not regular, so that a period cannot hide between the times.
     jitter = np.random.default_rng(0).uniform(size=GRID)
     positions = (np.arange(GRID) + jitter) / GRID
-    first = float(axis.origin) + 1
-    arguments = (jnp.asarray(one) for one in (first, GROWTH * length, positions))
-    squares = np.asarray(_squared_weights(settings, *arguments)) / GROWTH
+    squares = _squared_weights(settings.test.lead_shape, axis, GROWTH * length, positions) / GROWTH
     return np.asarray(np.sqrt(squares / squares[0]), np.float64)
 
 
@@ -246,13 +251,14 @@ def _sentence(
     if reason is Reason.BETTER:
         return "The candidate passes with the episodes at hand."
     if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
-        return f"{n} episodes say nothing yet: at least {settings.least_log} are needed for a first estimate."
+        needed = f"at least {settings.least_log:,} are needed for a first estimate"
+        return f"{n:,} episodes say nothing yet: {needed}."
     if reason is not Reason.NOT_BETTER:
         return f"More episodes alone will not help: {reason.sentence}"
     if not advantage > 0:
         return "The candidate is not estimated to be better: no number of episodes is expected to help."
     if more is None:
-        return f"Even a log {GROWTH[-1]:g} times as long is not expected to suffice."
+        return f"Even a log {GROWTH[-1]:,.0f} times as long is not expected to suffice."
     low, high = bounds
     reach = f"from about {_rounded(low)} to " + (
         "no number that would do" if high is None else f"about {_rounded(high)}"

@@ -24,6 +24,7 @@ from .flags import (
     SearchFlags,
     SigningFlags,
     VerdictFlags,
+    length,
     spread,
 )
 from .printing import decision_stands, printable, tell
@@ -279,7 +280,10 @@ def backtest(
     candidate_from: CandidateFrom = None,
     dates: Annotated[int, typer.Option("--dates", min=1, help="How many past dates.")] = 20,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="How far apart; default the lookahead.")
+        str | None,
+        typer.Option(
+            "--every", help="How far apart, as in 20 or 7d; default the lookahead.", metavar="LENGTH"
+        ),
     ] = None,
 ) -> None:
     """Use the gate at past dates: would its intervals have held, its deployments have been right?
@@ -287,7 +291,7 @@ def backtest(
     Exit code 0; 2 for bad usage or an unfit log.
     """
     policies = _policies(candidate, safe, training, candidate_from)
-    _finish(_run("backtest", log, forecast, **policies, dates=dates, every=every), output)
+    _finish(_run("backtest", log, forecast, **policies, dates=dates, every=length(every)), output)
 
 
 def plan(

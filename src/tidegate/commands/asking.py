@@ -4,6 +4,7 @@ The names of settings, columns and what is read from a file are different, so th
 """
 
 import dataclasses
+import datetime
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..errors import SettingsError
 from ..inputs import by_name, did_you_mean, record_of
 from ..logs import Columns, Format, TimeUnit, load_columns
 from .choices import BasisKind, PolicyClass, Preset
+from .lookaheads import in_units_of
 from .opening import Log, LogFile, OpenLog, log_file
 from .settings import PlainSettings, SearchChoices, Settings
 
@@ -27,7 +29,7 @@ class Named(TypedDict, total=False):
     """What every command takes by keyword: the fields of `PlainSettings`, `Columns` and `LogFile`."""
 
     preset: Preset | str
-    lookahead: int | str | None
+    lookahead: int | str | datetime.timedelta | None
     basis: BasisKind | str | None
     order: int | None
     period: float | None
@@ -84,10 +86,9 @@ def asked(
 ) -> Asked:
     """What was said to a command, brought together; a keyword goes before `settings` and `columns`."""
     _require_known(command, named)
-    return Asked(
-        _log(log, columns, _part(Columns, named), _part(LogFile, named)),
-        chosen("settings", PlainSettings, settings, named),
-    )
+    wanted = chosen("settings", PlainSettings, settings, named)
+    file = _log(log, columns, _part(Columns, named), _part(LogFile, named))
+    return Asked(in_units_of(file, wanted.lookahead), wanted)
 
 
 def chosen(name: str, kind: type[T], given: Any, named: Mapping[str, object]) -> T:

@@ -1,6 +1,7 @@
 """What the gate would have said at past dates of a log, and what came next."""
 
 import dataclasses
+import datetime
 from functools import partial
 from typing import Any, Unpack
 
@@ -10,6 +11,7 @@ from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
 from .asking import ColumnNames, Named, asked
+from .lookaheads import counted, length_of
 from .opening import Log, PolicyLike, Stage, silent
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
@@ -36,17 +38,18 @@ def backtest(
     training: Training = None,
     candidate_from: Origin = None,
     dates: int = 20,
-    every: int | None = None,
+    every: int | str | datetime.timedelta | None = None,
     seed: int = 0,
     stage: Stage = silent,
     **named: Unpack[Named],
 ) -> BacktestRecord:
     """Use the gate at up to `dates` past dates of the log, `every` apart (by default the lookahead).
 
+    `every` is given as a lookahead is: in units of the time axis, or as a length of time.
     Without a candidate, only the coverage of the intervals for the logged policy is of interest. For a
     candidate that `improve` found with this log, only episodes that its search has not seen are used.
     """
-    dates, every = whole("dates", dates, 1), none_or(partial(whole, "every", low=1), every)
+    dates, apart = whole("dates", dates, 1), none_or(partial(length_of, "every"), every)
     wanted = asked(backtest, log, settings, columns, named)
     trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     if trial.held_out.log.num_episodes == 0:
@@ -58,6 +61,6 @@ def backtest(
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         dates=dates,
-        every=every,
+        every=none_or(partial(counted, "every", time=trial.opened.loaded.time), apart),
     )
     return BacktestRecord(*about(trial), result)

@@ -35,7 +35,7 @@ from .conditions import WEEK, Conditions, written
 from .guarding import guardrail_values, with_outcomes
 from .leaks import candidate_leak
 from .opening import Log, PolicyLike, Stage, silent
-from .provenance import Provenance, provenance
+from .provenance import Provenance, names_of, provenance
 from .questions import allowed, last_episode, question, require_p_value
 from .settings import PlainSettings, Settings
 from .showing import Shown
@@ -253,7 +253,9 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     leak = candidate_leak(trial)
     trial = dataclasses.replace(trial, held_out=held_out, seen=seen)
     found = guarded.tested
-    checks = check_tested(held_out.log, forecasting, trial.policies, found.comparison, found.axis)
+    checks = check_tested(
+        held_out.log, forecasting, trial.policies, found.comparison, found.axis, names_of(trial.opened)
+    )
     if leak is not None:
         checks["candidate"] = checks["candidate"].including(leak)
     bound = _range_bound(trial, guarded, asked_for, forecasting)
@@ -307,6 +309,7 @@ def _range_bound(
         guarded.main_level,
         discount=forecasting.discount,
         since=(held_out.span or held_out.log.span)[1] - span,
+        names=names_of(trial.opened),
     )
 
 

@@ -115,7 +115,7 @@ def improve(
     seed = seed_of(seed)
     opened = open_log(with_outcomes(wanted.log, asked_for.guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    over = wanted.settings.over(opened.log.span)
+    over = wanted.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, over, safe_policy, None)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
     stage("searching for a candidate")

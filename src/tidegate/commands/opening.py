@@ -63,7 +63,7 @@ class OpenLog:
             policy = require_fit(given, name, loaded.log)
         else:
             policy, loaded = resolve_policy(name, loaded)
-        _require_numbers(policy, loaded.log, name)
+        _require_numbers(policy, loaded, name)
         return policy, dataclasses.replace(self, loaded=loaded)
 
     @property
@@ -126,17 +126,14 @@ def log_file(log: Log) -> LogFile:
 
 
 @in_double
-def _require_numbers(policy: Policy, log: EpisodeLog, spec: str) -> None:
+def _require_numbers(policy: Policy, loaded: LoadedLog, spec: str) -> None:
     """A saved policy may be undefined at some steps: name them instead of forecasting NaN."""
-    mask = np.asarray(log.mask)
-    undefined = np.isnan(np.asarray(policy.logged_log_probs(log))) & mask
-    if undefined.any():
-        numbers = np.broadcast_to(log.layout.spread(np.asarray(log.episode_numbers)), mask.shape)
-        steps = np.broadcast_to(log.step_numbers, mask.shape)
-        number, step = float(numbers[undefined][0]), int(steps[undefined][0])
+    log_probs = np.asarray(policy.logged_log_probs(loaded.log))
+    undefined = np.flatnonzero(np.isnan(log_probs)[np.asarray(loaded.log.mask)])
+    if undefined.size:
         raise LogError(
-            f"{spec} gives no probability to the logged action of {np.sum(undefined)} steps.",
-            where=f"episode {number:g}, step {step}",
+            f"{spec} gives no probability to the logged action of {undefined.size:,} steps.",
+            where=loaded.table.places.several(undefined),
             expected="a probability, which may be 0",
             remedy="Check for states outside the policy's table, or features it was not made for.",
         )

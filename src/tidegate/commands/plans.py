@@ -3,11 +3,13 @@
 import dataclasses
 from typing import Any, Unpack
 
+from ..checks.findings import Names
 from ..checks.plan import Plan
 from ..checks.plan import plan as plan_log
 from ..record import plain, sealed
 from .asking import ColumnNames, Named, asked
 from .opening import Log, PolicyLike, Stage, silent
+from .provenance import names_of
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
 
@@ -23,9 +25,8 @@ class PlanRecord(TrialRecord):
         """The actions that lack data, by their names in the log."""
         if self.plan.actions is None:
             return ()
-        labels = self.provenance.labels
-        codes = [int(code) for code in self.plan.actions.lacking]
-        return tuple(labels[code] if code < len(labels) else str(code) for code in codes)
+        names = Names(labels=self.provenance.labels)
+        return tuple(names.action(int(code)) for code in self.plan.actions.lacking)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate plan --json` prints."""
@@ -56,5 +57,6 @@ def plan(
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         span=trial.held_out.span,
+        names=names_of(trial.opened),
     )
     return PlanRecord(*about(trial), result)

@@ -68,7 +68,7 @@ def prepare(
     if known is not None and saved:
         require_same_parts(known, candidate_policy.digest(), opened.loaded)
     safe_policy, opened = opened.policy(safe)
-    chosen = asked.settings.over(opened.log.span)
+    chosen = asked.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen, candidate_policy, safe_policy)
     part = _test_part(opened, known, origin)
     return Trial(

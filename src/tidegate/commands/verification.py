@@ -18,6 +18,7 @@ from ..gates.ledger import read_ledger
 from ..gates.signatures import read_public_key, signature_holds
 from ..policies import Policy
 from ..record import FORMAT, SEAL, SIGNATURE, read_record, record_hash
+from ..reports.summary import summary
 from .conditions import Conditions, written
 from .gating import GateRecord, gate
 from .grants import against_ledger, against_rule
@@ -53,9 +54,6 @@ class Difference:
     recorded: Any
     replayed: Any
 
-    def __str__(self) -> str:
-        return f"{self.where}: recorded {self.recorded}, replayed {self.replayed}"
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verification:
@@ -78,15 +76,7 @@ class Verification:
     @property
     def lines(self) -> tuple[str, ...]:
         """The answer first, then its details."""
-        title = "CONFIRMED" if self.confirmed else "NOT CONFIRMED"
-        rest = len(self.differences) - SHOWN
-        return (
-            f"{title} ({self.recorded_verdict}): {self.outcome.value}",
-            *(f"Different version, {one}." for one in self.versions),
-            *map(str, self.differences[:SHOWN]),
-            *([f"and {rest} more differences"] if rest > 0 else []),
-            *self.notes,
-        )
+        return tuple(summary(self.to_dict()))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
