@@ -64,7 +64,7 @@ def prepare(
     known = _known_training(candidate, training)
     candidate_policy, opened = opened.policy(candidate)
     if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
-        require_same_parts(known, candidate_policy.digest(), opened.loaded)
+        require_same_parts(known, candidate_policy, opened.loaded)
     safe_policy, opened = opened.policy(safe)
     chosen = wanted.over(opened.log.span)
     require_room(opened, chosen, candidate_policy, safe_policy)
