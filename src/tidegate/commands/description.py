@@ -17,7 +17,7 @@ from ..serving.policies import action_probabilities, outputs
 
 MAX_STEPS = 20_000  # evenly spread over the log: a description needs no more
 LEAST_STEPS, LEAST_SHARE = 30, 0.02  # of a group that is worth a word
-MOST_GROUPS, MOST_FEATURES = 5, 10
+MOST_ACTIONS, MOST_GROUPS, MOST_FEATURES = 10, 5, 10
 NOTABLE = 0.01
 
 
@@ -50,7 +50,7 @@ class Reliance:
 
 @dataclasses.dataclass(frozen=True)
 class PolicyDescription:
-    """A policy beside the logged one, over the logged steps; groups and features with the largest first."""
+    """A policy beside the logged one, over the logged steps; only the largest differences are kept."""
 
     sentence: str
     continuous: bool
@@ -85,10 +85,11 @@ def describe_policy(file: PolicyFile, log: EpisodeLog) -> PolicyDescription:
     groups = sorted(_groups(steps), key=lambda one: -one.distance)[:MOST_GROUPS]
     reliances = sorted(_reliances(steps), key=lambda one: -one.distance)[:MOST_FEATURES]
     changes = _changes(steps, np.ones(len(steps.inputs), bool))
+    least = sorted(map(_size, changes))[-MOST_ACTIONS:][0]
     return PolicyDescription(
         sentence=_sentence(steps, changes, groups, reliances),
         continuous=file.continuous,
-        actions=changes,
+        actions=tuple(one for one in changes if _size(one) >= least),
         groups=tuple(groups),
         features=tuple(reliances),
     )
@@ -112,6 +113,10 @@ def _changes(steps: _Steps, rows: Flags) -> tuple[Change, ...]:
     new, logged = steps.new[rows].mean(axis=0), steps.logged[rows].mean(axis=0)
     pairs = zip(steps.labels, new.tolist(), logged.tolist(), strict=True)
     return tuple(Change(*one) for one in pairs)
+
+
+def _size(change: Change) -> float:
+    return abs(change.new - change.logged)
 
 
 def _groups(steps: _Steps) -> Iterator[Group]:

@@ -34,8 +34,9 @@ def read_rows(file: PolicyFile, rows: Any) -> Inputs:
         return _from_mapping(file.features, rows)
     if hasattr(rows, "columns"):
         return Inputs(_from_columns(file.features, rows, rows.columns, len(rows)), False)
-    if rows is None:
-        rows = ()
+    if rows is None and file.features:
+        raise PolicyError("no row is given.", expected=f"the columns {[one.name for one in file.features]}")
+    rows = () if rows is None else rows
     if isinstance(rows, Sequence) and len(rows) and all(isinstance(row, Mapping) for row in rows):
         return Inputs(np.array([_row(file.features, row, place) for place, row in enumerate(rows)]), False)
     return _by_position(file.features, rows)
@@ -101,12 +102,9 @@ def _by_position(features: tuple[Feature, ...], rows: Any) -> Inputs:
 
 def _listed(rows: Sequence[Any]) -> npt.NDArray[Any]:
     """Values as they are: NumPy would turn the numbers beside a text into text."""
-    try:
-        return np.array(rows, object)
-    except ValueError as error:
-        raise PolicyError(
-            "the rows have different lengths.", expected="as many values in each row"
-        ) from error
+    if len({len(row) if isinstance(row, list | tuple | np.ndarray) else None for row in rows}) > 1:
+        raise PolicyError("the rows have different lengths.")
+    return np.array(rows, object)
 
 
 def _unnamed(file: PolicyFile, rows: Any) -> Inputs:
