@@ -241,14 +241,14 @@ def described(weights: Any, bias: Any, frame: pl.DataFrame = LOG) -> Any:
 def test_a_description_counts_shares_groups_and_features() -> None:
     """A policy that gives tea to Germans, juice to everybody else, and does not look at the age."""
     found = described([[0, 0, 0], [0, 0, 1e3], [0, 1e3, 0], [0, 1e3, 0]], np.zeros(3))
-    german = float(np.mean(LOG["country"] == "DE"))
-    logged = {name: float(np.mean(LOG["action"] == name)) for name in OFFERS}
+    german = float(np.mean((LOG["country"] == "DE").to_numpy()))
+    logged = {name: float(np.mean((LOG["action"] == name).to_numpy())) for name in OFFERS}
     shares = {"coffee": 0.0, "juice": 1 - german, "tea": german}
     assert found.actions == tuple(
         Change(str(name), close(shares[name]), close(logged[name])) for name in OFFERS
     )
     there = LOG.filter(pl.col("country") == "DE")["action"]
-    tea = float(np.mean(there == "tea"))
+    tea = float(np.mean((there == "tea").to_numpy()))
     wanted = Group("country is DE", close(german), close(1 - tea), Change("tea", close(1.0), close(tea)))
     assert wanted in found.groups
     assert [one.distance for one in found.groups] == sorted(

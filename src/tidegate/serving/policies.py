@@ -59,7 +59,7 @@ class ServedPolicy:
         probs = action_probabilities(self.file, inputs.values)
         return probs[0] if inputs.single else probs
 
-    def choose(self, row: Any, rng: np.random.Generator) -> tuple[Any, float]:
+    def choose(self, row: Any, rng: "np.random.Generator") -> tuple[Any, float]:
         """An action drawn for one row, and its probability, which belongs into the log.
 
         A continuous action is a tuple of its coordinates, and comes with its density.
