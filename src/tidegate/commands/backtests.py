@@ -9,7 +9,7 @@ from ..checks.backtest import backtest as backtest_log
 from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
-from .opening import Log, Stage, silent
+from .opening import Log, Stage, counted, silent
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
 
@@ -50,7 +50,6 @@ def backtest(
     trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
     if trial.held_out.log.num_episodes == 0:
         raise LogError(f"no episode is left to backtest: {trial.overlap.value}")
-    stage("using the gate at past dates")
     result = backtest_log(
         *trial.policies,
         trial.held_out.log,
@@ -58,5 +57,6 @@ def backtest(
         training=None if trial.seen is None else trial.seen.log,
         dates=dates,
         every=every,
+        progress=counted(stage, "using the gate at past dates"),
     )
     return BacktestRecord(*about(trial), result)

@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
-from ..checks.fitness import LogCheck, check_log
-from ..forecast import Forecast, forecast_performance
+from ..checks.fitness import LogCheck, forecast_and_check
+from ..forecast import Forecast
 from ..inputs import record_of, seed_of
 from ..record import plain, sealed
 from .opening import Log, Stage, open_log, silent
@@ -49,12 +49,13 @@ def check(
     chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
     chosen_settings = wanted.over(opened.log.span)
     require_room(opened, chosen_settings, chosen)
-    forecasting = chosen_settings.forecast()
     stage("checking the log")
+    asked = None if policy is None else chosen
+    forecast, findings = forecast_and_check(opened.log, chosen_settings.forecast(), asked)
     return CheckRecord(
         policy=spec,
-        check=check_log(opened.log, forecasting, None if policy is None else chosen),
-        forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
+        check=findings,
+        forecast=forecast,
         settings=chosen_settings,
         seed=seed,
         provenance=provenance(opened),

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from ..checks.findings import Finding
-from ..checks.fitness import check_log, mean_ratio_finding
+from ..checks.fitness import forecast_and_check, mean_ratio_finding
 from ..errors import SettingsError
-from ..forecast import Forecast, forecast_performance, forecast_returns
+from ..forecast import Forecast, forecast_returns
 from ..inputs import flag, record_of, seed_of
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
@@ -17,10 +17,12 @@ from ..logs.memory import memory_limit
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..record import plain, sealed
-from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
+from .opening import Log, LogFile, OpenLog, Stage, log_file, silent
 from .provenance import Provenance, all_versions, plain_columns, provenance
-from .room import require_forecast_room, require_room
+from .room import require_forecast_room
 from .settings import PlainSettings, Settings
+from .training import Overlap
+from .trials import Trial, prepare
 
 STREAM_BYTES = 200_000_000
 UNMODELLED = (
@@ -43,6 +45,7 @@ class Evaluation:
     settings: PlainSettings
     seed: int
     streamed: bool
+    overlap: Overlap
     provenance: Provenance
 
     def __str__(self) -> str:
@@ -68,7 +71,10 @@ def evaluate(
     seed: int = 0,
     stage: Stage = silent,
 ) -> Evaluation:
-    """Forecast a policy from a log.
+    """Forecast a policy from a log: the forecast that `gate` makes for it.
+
+    Like the gate, it looks at episodes that the policy's search has not seen, if `improve` found it with this
+    log, and at those that no model was fitted to.
 
     `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
     default, this is done for files of more than 200 MB where possible.
@@ -76,7 +82,7 @@ def evaluate(
     wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
     streams = should_stream(log, policy) if stream is None else flag("stream", stream)
     if not streams:
-        return _whole(open_log(log, seed=seed, stage=stage), policy, wanted, seed, stage)
+        return _whole(prepare(log, policy, "behavior", wanted, None, None, seed, stage), stage)
     if isinstance(log, OpenLog):
         raise SettingsError("an open log cannot be streamed.", expected="the file's name")
     return _streamed(log_file(log), policy, wanted, seed, stage)
@@ -96,19 +102,31 @@ def should_stream(log: Log, policy: str) -> bool:
     return parquet and sum(path.stat().st_size for path in paths) > STREAM_BYTES
 
 
-def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
-    policy, opened = opened.policy(spec)
-    log, settings = opened.log, settings.over(opened.log.span)
-    require_room(opened, settings, policy)
+def _whole(trial: Trial, stage: Stage) -> Evaluation:
+    settings, log = trial.settings, trial.held_out.log
     stage("forecasting")
-    forecast, stationary = (
-        forecast_performance(policy, log, one.forecast(), seed=seed)
-        for one in (settings, settings.stationary())
+    forecast, check = forecast_and_check(
+        log,
+        settings.forecast(),
+        trial.policies[0],
+        training=None if trial.seen is None else trial.seen.log,
+        span=trial.held_out.span,
     )
-    stage("checking the log")
-    findings = check_log(log, settings.forecast(), policy).findings
-    origin = provenance(opened)
-    return Evaluation(spec, forecast, stationary, findings, settings, seed, False, origin)
+    flat = forecast_returns(
+        forecast.returns, forecast.episode_numbers, settings.stationary().forecast(), seed=trial.seed
+    )
+    flat = dataclasses.replace(flat, effective_sample_size=forecast.effective_sample_size)
+    return Evaluation(
+        trial.names[0],
+        forecast,
+        flat,
+        check.findings,
+        settings,
+        trial.seed,
+        False,
+        trial.overlap,
+        provenance(trial.opened),
+    )
 
 
 def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
@@ -128,7 +146,7 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
     )
     findings = (mean_ratio_finding(one.stopped_ratios),)
     origin = _stream_provenance(file, streamed, settings)
-    return Evaluation(spec, forecast, stationary, findings, settings, seed, True, origin)
+    return Evaluation(spec, forecast, stationary, findings, settings, seed, True, Overlap.UNTRAINED, origin)
 
 
 def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: PlainSettings) -> Provenance:

@@ -29,7 +29,7 @@ from .conditions import WEEK, Conditions
 from .description import PolicyDescription, describe_policy
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
-from .opening import Log, OpenLog, Stage, open_log, silent
+from .opening import Log, OpenLog, Stage, counted, open_log, silent
 from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
 from .starts import feature_scaling, require_exploration, resolve_class, start_policy
@@ -110,8 +110,7 @@ def improve(
     require_room(opened, chosen, safe_policy, None)
     require_exploration(choices, opened.log)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
-    stage("searching for a candidate")
-    candidate, details = _search(training, safe_policy, chosen, choices, seed)
+    candidate, details = _search(training, safe_policy, chosen, choices, seed, stage)
     record = _training_record(opened, training.log, choices, candidate)
     trial = Trial(
         opened=opened,
@@ -149,6 +148,7 @@ def _search(
     settings: PlainSettings,
     choices: SearchChoices,
     seed: int,
+    stage: Stage,
 ) -> tuple[ParametricPolicy, dict[str, Any]]:
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
@@ -168,7 +168,15 @@ def _search(
     )
     # A safe policy that reads features would misread scaled ones.
     rival = safe if scaling is None or isinstance(safe, LoggedPolicy) else None
-    found = search_candidate(start, seen, settings.forecast(), details, against=rival, seed=seed)
+    found = search_candidate(
+        start,
+        seen,
+        settings.forecast(),
+        details,
+        against=rival,
+        seed=seed,
+        progress=counted(stage, "searching for a candidate"),
+    )
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 
 
