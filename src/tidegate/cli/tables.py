@@ -15,6 +15,7 @@ from ..checks.findings import Finding, Level, Told, told_once
 from ..checks.fitness import LogCheck
 from ..commands.backtests import BacktestRecord
 from ..commands.checking import CheckRecord
+from ..commands.description import PolicyDescription
 from ..commands.evaluation import Evaluation
 from ..commands.gating import GateRecord
 from ..commands.guarding import outcome_values
@@ -239,10 +240,32 @@ def _improvement(console: Console, record: Improvement) -> None:
     training = record.training
     _say(
         console,
-        f"{type(record.policy).__name__} found on {training.num_training:,} of "
+        f"{record.file.policy} found on {training.num_training:,} of "
         f"{training.num_episodes:,} episodes, tested on the others.",
     )
+    _description(console, record.description)
     _gate(console, record.gate)
+
+
+def _description(console: Console, does: PolicyDescription) -> None:
+    """What a found policy does, for whom, and on what it rests."""
+
+    def amounts(*values: float) -> list[str]:
+        return [f"{value:.4g}" if does.continuous else f"{value:.0%}" for value in values]
+
+    _say(console, does.sentence)
+    names = ("new", "logged")
+    table = _table("What the policy does", ("steps", "action"), ("share", *names, "difference"))
+    for one in does.actions:
+        table.add_row(_text("all"), _text(one.action), "100%", *amounts(one.new, one.logged), "")
+    for group in does.groups:
+        change = group.change
+        numbers = amounts(change.new, change.logged, group.distance)
+        table.add_row(_text(group.who), _text(change.action), f"{group.share:.0%}", *numbers)
+    console.print(table)
+    if does.features:
+        listed = (f"{one.feature} {amounts(one.distance)[0]}" for one in does.features)
+        _say(console, f"How far it moves when a feature's values are shuffled: {', '.join(listed)}.")
 
 
 def _backtest(console: Console, record: BacktestRecord) -> None:
