@@ -1,0 +1,53 @@
+"""The colours of all pages and pictures, by day and by night.
+
+A picture is drawn in the colours of the day. `themed` then names them, so that a page, or the picture itself
+as a file, can say what they are by night.
+"""
+
+import re
+
+# The light colours differ from each other: each is found by its own digits.
+COLORS = {
+    "ink": ("#111827", "#f3f4f6"),
+    "axis": ("#374151", "#d1d5db"),
+    "quiet": ("#4b5563", "#a9b1bd"),
+    "line": ("#e5e7eb", "#374151"),
+    "ground": ("#ffffff", "#12161d"),
+    "panel": ("#f9fafb", "#1b212b"),
+    "candidate": ("#c2410c", "#fb923c"),
+    "safe": ("#1d4ed8", "#7aa8ff"),
+    "observed": ("#9ca3af", "#7b8494"),
+    "better": ("#15803d", "#4ade80"),
+    "worse": ("#b91c1c", "#f87171"),
+    "stationary": ("#a16207", "#eab308"),
+    "alert": ("#b45309", "#fbbf24"),
+    "alert-ground": ("#fffbeb", "#2a2310"),
+    "teal": ("#0d9488", "#2dd4bf"),
+    "violet": ("#a855f7", "#c893ff"),
+    "cyan": ("#0e7490", "#38bdf8"),
+    "orange": ("#ea580c", "#fdba74"),
+}
+LIGHT = {name: light for name, (light, _) in COLORS.items()}
+_NAMES = {light: name for name, light in LIGHT.items()}
+_PAINT = re.compile(r"(fill|stroke): (#[0-9a-f]{6})\b")
+
+
+def themed(svg: str) -> str:
+    """The same picture with its colours named; whoever does not know a name sees the colour of the day."""
+
+    def named(found: re.Match[str]) -> str:
+        paint, color = found.groups()
+        return f"{paint}: var(--{_NAMES[color]}, {color})" if color in _NAMES else found[0]
+
+    return _PAINT.sub(named, svg)
+
+
+def palette_css(selector: str = ":root") -> str:
+    """The colours as names that a style sheet can use."""
+    day, night = (
+        "; ".join(f"--{name}: {colors[which]}" for name, colors in COLORS.items()) for which in (0, 1)
+    )
+    return (
+        f"{selector} {{ color-scheme: light dark; {day}; }}\n"
+        f"@media (prefers-color-scheme: dark) {{ {selector} {{ {night}; }} }}"
+    )
