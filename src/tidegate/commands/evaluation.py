@@ -144,6 +144,8 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: Plain
         read_as=None,
         time=str(streamed.time),
         time_unit=streamed.time.unit.value,
+        time_origin=streamed.time.origin,
+        moments=streamed.time.moments,
         labels=(),
         propensities=(Propensities.ABSENT if absent else Propensities.LOGGED).value,
         estimated=False,

@@ -17,8 +17,9 @@ from .opening import OpenLog
 class Provenance:
     """The log as it was read, in plain values.
 
-    `time` says what the time axis counts, `read_as` names the format if the user did. With `caveats`, no
-    verdict is guaranteed.
+    `time` says what the time axis counts, in units that begin at `time_origin`; `moments` date some of the
+    episodes where timestamps are ranked (`reports.calendar` reads all of these). `read_as` names the format
+    if the user did. With `caveats`, no verdict is guaranteed.
     """
 
     source: str
@@ -29,6 +30,8 @@ class Provenance:
     read_as: str | None
     time: str
     time_unit: str
+    time_origin: str | None
+    moments: tuple[tuple[float, str], ...]
     labels: tuple[str, ...]
     propensities: str
     estimated: bool
@@ -51,6 +54,8 @@ def provenance(opened: OpenLog) -> Provenance:
         read_as=opened.read_as,
         time=str(loaded.time),
         time_unit=loaded.time.unit.value,
+        time_origin=loaded.time.origin,
+        moments=loaded.time.moments,
         labels=tuple(str(label) for label in loaded.labels),
         propensities=loaded.propensities.value,
         estimated=loaded.propensities is Propensities.ESTIMATED,

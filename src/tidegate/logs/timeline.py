@@ -28,15 +28,20 @@ from .table import Places, Table, is_text
 from .time_numbers import SECONDS, require_unix_seconds
 
 YEAR_FIRST = r"^\d{4}\D"
+MOMENTS = 200  # at most so many episodes of a ranked log are dated
 
 
 @dataclasses.dataclass(frozen=True)
 class TimeMeaning:
-    """What the numbers on the time axis are; `origin` is the timestamp of number 0, if there is one."""
+    """What the numbers on the time axis are; `origin` is the timestamp of number 0, if there is one.
+
+    Where timestamps are ranked, `moments` are those of the first and the last episode, and of some between.
+    """
 
     unit: TimeUnit
     column: str | None
     origin: str | None = None
+    moments: tuple[tuple[float, str], ...] = ()
 
     def __str__(self) -> str:
         if self.column is None:
@@ -94,7 +99,7 @@ def timeline(table: Table, columns: Columns) -> Timeline:
     else:
         lengths = np.diff(np.append(starts, ids.size))
         episodes = np.repeat(np.arange(1.0, starts.size + 1), lengths)
-        numbers, meaning = axis_numbers(keys[0][starts], columns)
+        numbers, meaning = axis_numbers(keys[0][starts], columns, dated=holds_timestamps(table, columns))
     return Timeline(order, episodes, steps, numbers, meaning, misplaced)
 
 
@@ -152,15 +157,25 @@ def _beginnings(ids: Integers, times: Floats) -> list[Values]:
     return [began[ids], first[ids]]
 
 
-def axis_numbers(times: Floats, columns: Columns) -> tuple[Floats, TimeMeaning]:
-    """The numbers of episodes that began at these times, given in order."""
+def axis_numbers(times: Floats, columns: Columns, *, dated: bool = False) -> tuple[Floats, TimeMeaning]:
+    """The numbers of episodes that began at these times, given in order; `dated` ones are timestamps."""
     unit = columns.time_unit
     if unit is TimeUnit.EPISODE:
-        return np.arange(1.0, times.size + 1), TimeMeaning(unit, columns.time)
+        moments = _some_moments(times) if dated else ()
+        return np.arange(1.0, times.size + 1), TimeMeaning(unit, columns.time, moments=moments)
     if unit is TimeUnit.NUMBER:
         return times, TimeMeaning(unit, columns.time)
-    origin = str(np.datetime64(round(float(times[0]) * 1e6), "us").astype("datetime64[s]"))
-    return (times - times[0]) / SECONDS[unit], TimeMeaning(unit, columns.time, origin)
+    return (times - times[0]) / SECONDS[unit], TimeMeaning(unit, columns.time, _iso(times[0]))
+
+
+def _iso(seconds: float) -> str:
+    """Seconds since 1970 as a timestamp, to the second."""
+    return str(np.datetime64(round(float(seconds) * 1e6), "us").astype("datetime64[s]"))
+
+
+def _some_moments(times: Floats) -> tuple[tuple[float, str], ...]:
+    rows = np.unique(np.linspace(0, times.size - 1, MOMENTS).round().astype(int))
+    return tuple((float(row + 1), _iso(times[row])) for row in rows)
 
 
 def row_times(table: Table, columns: Columns) -> Floats:
