@@ -104,7 +104,8 @@ def test_every_test_gives_the_same_kind_of_record(test: ComparisonTest) -> None:
         assert isinstance(scale, Scale)
         assert {name: type(value) for name, value in vars(scale).items()} == {
             "model": str, "span": float, "episodes": int, "point": float, "standard_error": float,
-            "bias": float, "p_value": kinds["p_value"], "needed": bool, "watched": bool, "role": str,
+            "bias": float, "lower": float, "upper": float, "p_value": kinds["p_value"], "needed": bool,
+            "watched": bool, "role": str,
         }  # fmt: skip
     leading = found.scales[found.leading]
     assert leading.point == found.point

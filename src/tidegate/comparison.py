@@ -430,7 +430,7 @@ class _OnDifference(ComparisonTest):
             Reason.BUDGET_SPENT: ~(jnp.asarray(level) > 0),
             Reason.NOT_FORECASTABLE: ~choice.forecastable,
             Reason.NOT_BETTER: ~(p_value <= level),
-            Reason.SCALES_DISAGREE: ~_agree(found, uppers, -margin),
+            Reason.SCALES_DISAGREE: ~_agree(found, -margin, terms.alpha),
         }
 
         first, second = (map_leaves(lambda leaf, i=i: leaf[i], both) for i in (0, 1))
@@ -599,12 +599,10 @@ def _contradiction_bounds(found: ModelForecasts, alpha: float) -> Float[Array, "
     return found.upper_bounds(alpha / jnp.maximum(jnp.sum(found.choice.watched), 1))
 
 
-def _agree(
-    found: ModelForecasts, uppers: Float[Array, " j"], limit: Float[Array, ""] | float
-) -> Bool[Array, ""]:
+def _agree(found: ModelForecasts, limit: Float[Array, ""] | float, alpha: float) -> Bool[Array, ""]:
     # Where both policies acted alike throughout a span, there is no noise: the point is the bound.
     same = found.fits.variance == 0
-    above = jnp.where(same, found.fits.point >= limit, uppers > limit)
+    above = jnp.where(same, found.fits.point >= limit, _contradiction_bounds(found, alpha) > limit)
     return jnp.all(jnp.where(found.choice.watched, above, True))
 
 

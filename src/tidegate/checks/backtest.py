@@ -108,8 +108,8 @@ class PolicyBacktest:
 class Backtest:
     """What the gate would have said at each date, and what came in the `lookahead` episodes after it.
 
-    `advantage` is the candidate's forecast advantage at each date, and `advantage_lower` the bound that decided.
-    `difference` is its estimated advantage over the safe policy in the episodes that followed, and
+    `advantage` is the candidate's forecast advantage at each date, and `advantage_lower` the bound that
+    decided. `difference` is its estimated advantage over the safe policy in the episodes that followed, and
     `difference_noise` the standard error of that.
     """
 

@@ -1,6 +1,6 @@
 """The gate at past dates: what it forecast, what it decided, and what came next."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -9,7 +9,7 @@ from .calendar import Clock
 from .figures import (
     AXIS,
     BETTER,
-    CANDIDATE,
+    GROUND,
     OBSERVED,
     WORSE,
     Plain,
@@ -30,27 +30,49 @@ def draw_advantages(axis: Axes, backtest: Plain, clock: Clock, *, legend_columns
     """Candidate − safe policy at each past date: the bound that decided, the verdict, and what came next."""
     names = ("dates", "advantage", "advantage_lower", "difference", "difference_noise")
     dates, point, lower, came, noise = (floats(backtest[name]) for name in names)
-    opened = np.array([verdict == "DEPLOY" for verdict in backtest["verdicts"]], bool)
-    reach = SEEN * noise
+    reach, gap = SEEN * noise, _gap(dates)
     axis.set_ylim(*_range_of_advantages(point, lower, came, reach))
     axis.axhline(0, color=AXIS, lw=1.2, zorder=1)
-    gap = _gap(dates)
-    for which, color, name in ((opened, BETTER, "gate open"), (~opened, OBSERVED, "gate shut")):
-        axis.vlines(dates[which] - gap, lower[which], point[which], color=color, lw=5, alpha=0.55)
-        axis.plot(dates[which] - gap, point[which], "D", color=color, ms=5, label=f"{name}: forecast" if which.any() else None)
-        axis.plot(dates[which] - gap, lower[which], "_", color=color, ms=12, mew=2.2)
-        _mark_beyond(axis, dates[which] - gap, lower[which], point[which], color)
-    worse = came < 0
-    for which, color, name in ((~worse, CANDIDATE, "better"), (worse, WORSE, "worse")):
-        which = which & np.isfinite(came)
-        axis.vlines(dates[which] + gap, (came - reach)[which], (came + reach)[which], color=color, lw=1)
-        axis.plot(dates[which] + gap, came[which], "o", color=color, ms=5.5, label=f"came next: {name}" if which.any() else None)
-        _mark_beyond(axis, dates[which] + gap, (came - reach)[which], (came + reach)[which], color)
+    opened = np.array([verdict == "DEPLOY" for verdict in backtest["verdicts"]], bool)
+    for which, style in (
+        (opened, {"color": BETTER, "mfc": BETTER, "label": "forecast, gate open"}),
+        (~opened, {"color": OBSERVED, "mfc": GROUND, "label": "forecast, gate shut"}),
+    ):
+        _draw_forecasts(axis, dates[which] - gap, point[which], lower[which], style)
+    for which, style in (
+        (came >= 0, {"marker": "o", "color": BETTER, "label": "came next: better"}),
+        (came < 0, {"marker": "X", "color": WORSE, "label": "came next: worse"}),
+    ):
+        _draw_sequel(axis, dates[which] + gap, came[which], reach[which], style)
     axis.set_ylabel("candidate − safe policy")
     return _dated(axis, clock, legend_columns)
 
 
-def _range_of_advantages(point: "Floats", lower: "Floats", came: "Floats", reach: "Floats") -> tuple[float, float]:
+def _draw_forecasts(
+    axis: Axes, dates: "Floats", point: "Floats", lower: "Floats", style: dict[str, Any]
+) -> None:
+    """From the forecast down to the bound."""
+    if not dates.size:
+        return
+    color = style["color"]
+    axis.vlines(dates, lower, point, color=color, lw=5, alpha=0.55)
+    axis.plot(dates, lower, "_", color=color, ms=12, mew=2.2)
+    axis.plot(dates, point, ls="", marker="D", ms=5, **style)
+    _mark_beyond(axis, dates, lower, point, color)
+
+
+def _draw_sequel(axis: Axes, dates: "Floats", came: "Floats", reach: "Floats", style: dict[str, Any]) -> None:
+    """What was measured afterwards, with its noise."""
+    if not dates.size:
+        return
+    axis.vlines(dates, came - reach, came + reach, color=style["color"], lw=1)
+    axis.plot(dates, came, ls="", ms=6, mew=0, **style)
+    _mark_beyond(axis, dates, came - reach, came + reach, style["color"])
+
+
+def _range_of_advantages(
+    point: "Floats", lower: "Floats", came: "Floats", reach: "Floats"
+) -> tuple[float, float]:
     """Zero, all forecasts and all that came next, and as much of bounds and noise as leaves these visible."""
     low, high = margined([0.0, *point, *came])
     room = high - low
@@ -62,7 +84,9 @@ def _mark_beyond(axis: Axes, times: "Floats", lower: "Floats", upper: "Floats", 
     """Arrows where a bar goes on outside."""
     low, high = axis.get_ylim()
     for beyond, edge, marker in ((upper > high, high, "^"), (lower < low, low, "v")):
-        axis.plot(times[beyond], np.full(int(beyond.sum()), edge), marker, color=color, ms=6, mew=0, clip_on=False)
+        axis.plot(
+            times[beyond], np.full(int(beyond.sum()), edge), marker, color=color, ms=6, mew=0, clip_on=False
+        )
 
 
 def _gap(dates: "Floats") -> float:
@@ -102,6 +126,8 @@ def draw_backtest(
 def _dated(axis: Axes, clock: Clock, legend_columns: int) -> Axes:
     axis.margins(x=0.06)
     set_time_axis(axis, clock, 6 if legend_columns > 1 else 3)
-    axis.set_xlabel(f"date of the forecast: {clock.axis}" if not clock.dated else "date of the forecast (UTC)")
+    axis.set_xlabel(
+        f"date of the forecast: {clock.axis}" if not clock.dated else "date of the forecast (UTC)"
+    )
     legend_above(axis, ncols=legend_columns)
     return axis

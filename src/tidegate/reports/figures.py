@@ -14,7 +14,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
@@ -32,7 +31,7 @@ BETTER, WORSE, KEPT = LIGHT["better"], LIGHT["worse"], LIGHT["line"]
 STATIONARY, AXIS, GROUND = LIGHT["stationary"], LIGHT["axis"], LIGHT["ground"]
 MAX_DOTS = 1000  # more would be a blot
 MAX_ARROWS = 60
-REACH = 1.5  # how far beyond the means and trends a picture goes, in heights of these
+REACH = 0.75  # how far beyond the means and trends a picture goes, in heights of these
 STYLE: Any = {
     "font.size": 10,
     "font.family": "sans-serif",
@@ -65,10 +64,13 @@ def draw_decision(
 ) -> Axes:
     """The paper's Figure 1: what was observed, what either policy would have earned, and will."""
     past = observed_numbers <= decision.safe.episode_numbers.max(initial=0.0)
+    observed = observed_numbers[past], observed_returns[past]
+    axis.plot([], [], "o", ms=3, color=OBSERVED, label="observed return")
+    _draw_dots(axis, *observed, OBSERVED, 0.5)
     draw_comparison(
         axis, plain(decision.candidate), plain(decision.safe), Clock(), legend_columns=legend_columns
     )
-    _draw_dots(axis, observed_numbers[past], observed_returns[past], OBSERVED, 0.5)
+    _mark_outside(axis, *observed, OBSERVED)
     return axis
 
 
@@ -105,12 +107,11 @@ def _draw_policies(
         _draw_interval(axis, forecast, color, (place + 1) / (len(policies) + 1))
         _mark_outside(axis, *dots, color)
     widths = {f"{1 - one['alpha']:.0%}" for one in forecasts}
-    handles, _ = axis.get_legend_handles_labels()
-    bar = Line2D([], [], color=AXIS, lw=6, alpha=0.4, label=f"{', '.join(widths)} interval of the forecast")
     _mark_now(axis, forecasts)
+    axis.plot([], [], color=AXIS, lw=6, alpha=0.4, label=f"{', '.join(widths)} interval of the forecast")
     axis.set_ylabel("return of an episode")
     set_time_axis(axis, clock, 6 if legend_columns > 1 else 3)
-    legend_above(axis, ncols=legend_columns, handles=[*handles, bar])
+    legend_above(axis, ncols=legend_columns + 1 if legend_columns > 1 else 1)
     return axis
 
 
@@ -146,7 +147,9 @@ def _mark_outside(axis: Axes, numbers: "Floats", returns: "Floats", color: str) 
     low, high = axis.get_ylim()
     for beyond, edge, marker in ((returns > high, high, "^"), (returns < low, low, "v")):
         times = numbers[beyond][:: max(1, -(-int(beyond.sum()) // MAX_ARROWS))]
-        axis.plot(times, np.full(times.size, edge), marker, color=color, ms=3.5, mew=0, alpha=0.55, clip_on=False)
+        axis.plot(
+            times, np.full(times.size, edge), marker, color=color, ms=3.5, mew=0, alpha=0.55, clip_on=False
+        )
 
 
 def _points(forecast: Plain) -> tuple["Floats", "Floats"]:
@@ -196,11 +199,14 @@ def margined(shown: Iterable[float]) -> tuple[float, float]:
     return min(finite) - margin, max(finite) + margin
 
 
-def legend_above(axis: Axes, ncols: int, markerscale: float = 1, handles: Any = None) -> None:
-    """A legend that cannot cover a curve."""
-    axis.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=ncols, fontsize=9, markerscale=markerscale,
-        borderaxespad=0.3, handles=handles, columnspacing=1.4, handlelength=1.6,
+def legend_above(axis: Axes, ncols: int, handles: Any = None) -> None:
+    """A legend as wide as the figure, which cannot cover a curve."""
+    figure = axis.get_figure()
+    if figure is None or (handles is None and not axis.get_legend_handles_labels()[0]):
+        return
+    figure.legend(
+        loc="outside upper left", ncols=ncols, fontsize=9, borderaxespad=0.2,
+        handles=handles or axis.get_legend_handles_labels()[0], columnspacing=1.4, handlelength=1.6,
     )  # fmt: skip
 
 
@@ -214,7 +220,9 @@ def _draw_interval(axis: Axes, forecast: Plain, color: str, share: float) -> Non
     lower, point, upper = floats(forecast[name] for name in ("lower", "point", "upper"))
     start, end = _window(forecast)
     place, (low, high) = start + share * (end - start), axis.get_ylim()
-    axis.plot([place] * 2, np.clip([lower, upper], low, high), color=color, lw=6, alpha=0.4, solid_capstyle="butt")
+    axis.plot(
+        [place] * 2, np.clip([lower, upper], low, high), color=color, lw=6, alpha=0.4, solid_capstyle="butt"
+    )
     axis.plot(place, point, "_", color=color, ms=11, mew=2.5)
     for beyond, edge, marker in ((upper > high, high, "^"), (lower < low, low, "v")):
         if beyond:

@@ -92,9 +92,8 @@ def _interval(forecast: Plain) -> str:
     return f"{point}, between {lower} and {upper}"
 
 
-def scale_picture(data: Plain) -> Picture:
+def scale_picture(advantage: Plain, clock: Clock) -> Picture:
     """The bound that decides: on all that must pass together, and at each time scale."""
-    advantage, clock = data["advantage"], clock_of(data)
     rows = scale_rows(advantage, clock.span)
     line = "zero" if not advantage["margin"] else f"{figure(-advantage['margin'])}"
     return picture(
@@ -135,11 +134,12 @@ def _advantage_picture(data: Plain) -> Picture:
     opened, came = past["verdicts"].count("DEPLOY"), floats(past["difference"])
     better = int(np.sum(came > 0))
     return picture(
-        f"Candidate minus safe policy at {count(len(past['dates']), 'past date')}: the gate opened at {opened} of "
-        f"them; in the time that followed, the candidate did better after {better} of them.",
-        "Candidate minus safe policy at each past date. Bars: from the forecast advantage (diamond) down to the "
-        "bound that decides; green where the gate would have opened. Beside it, what was measured in the "
-        f"time that followed, with its 95 % noise: red where the candidate did worse. {OUTSIDE}",
+        f"Candidate minus safe policy at {count(len(past['dates']), 'past date')}: the gate opened at "
+        f"{opened} of them; in the time that followed, the candidate did better after {better} of them.",
+        "Candidate minus safe policy at each past date. Bars: from the forecast advantage (diamond) down to "
+        "the bound that decides; green and filled where the gate would have opened. Beside it, what was "
+        "measured in the time that followed, with its 95 % noise: a red cross where the candidate did "
+        f"worse. {OUTSIDE}",
         lambda axis, columns: draw_advantages(axis, past, clock_of(data), legend_columns=columns),
     )
 
@@ -147,7 +147,8 @@ def _advantage_picture(data: Plain) -> Picture:
 def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
     held = data["backtest"]["coverage"][role]
     return picture(
-        f"Backtest of the {name}: the interval held what came next at {held['count']} of {held['total']} dates.",
+        f"Backtest of the {name}: the interval held what came next at {held['count']} of {held['total']} "
+        "dates.",
         f"The {name} at each past date: the forecast with its interval, and the mean return that was "
         "then measured. Green dots lie in the interval of what could be measured, red crosses "
         "outside. That interval is the wider one, since what came next is known only with noise. "

@@ -11,12 +11,14 @@ from matplotlib.figure import Figure
 
 from ..record import write_whole
 from .figures import STYLE
+from .log_words import change, moment, number, percent, sentence, shown
 from .palette import palette_css, themed
 
 # Nothing is loaded, run or sent, even if a name from a log should get through as markup.
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 )
+FILTERS = (number, change, percent, moment, shown, sentence)
 HERE = Path(__file__).parent / "templates"
 
 
@@ -29,6 +31,7 @@ def templates(folder: Path = HERE) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    found.filters.update({one.__name__: one for one in FILTERS})
     found.globals.update(content_policy=CONTENT_POLICY, palette=Markup(palette_css()))
     return found
 

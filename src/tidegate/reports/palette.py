@@ -19,11 +19,11 @@ COLORS = {
     "observed": ("#9ca3af", "#7b8494"),
     "better": ("#15803d", "#4ade80"),
     "worse": ("#b91c1c", "#f87171"),
-    "stationary": ("#a16207", "#eab308"),
+    "stationary": ("#7e22ce", "#c893ff"),
     "alert": ("#b45309", "#fbbf24"),
     "alert-ground": ("#fffbeb", "#2a2310"),
     "teal": ("#0d9488", "#2dd4bf"),
-    "violet": ("#a855f7", "#c893ff"),
+    "olive": ("#a16207", "#eab308"),
     "cyan": ("#0e7490", "#38bdf8"),
     "orange": ("#ea580c", "#fdba74"),
 }

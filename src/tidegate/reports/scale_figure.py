@@ -58,10 +58,12 @@ class Row:
 def scale_rows(advantage: Plain, span: Callable[[float], str]) -> list[Row]:
     """All that must pass together, then every scale, the longest first."""
     limit = -advantage["margin"]
-    rows = [Row("all that must pass", TOGETHER, *floats((advantage["point"], advantage["lower"])), limit)]
+    point, bound = floats((advantage["point"], advantage["lower"]))
+    rows = [Row("all that must pass", TOGETHER, point, bound, limit)]
     for one in advantage["scales"]:
-        bound = one["upper"] if one["role"] == "must not contradict" else one["lower"]
-        rows.append(Row(f"last {span(one['span'])}", one["role"], *floats((one["point"], bound)), limit))
+        side = "upper" if one["role"] == "must not contradict" else "lower"
+        point, bound = floats((one["point"], one[side]))
+        rows.append(Row(f"last {span(one['span'])}", one["role"], point, bound, limit))
     return rows
 
 
@@ -88,7 +90,7 @@ def draw_scales(
     axis.tick_params(axis="y", length=0)
     axis.spines["left"].set_visible(False)
     axis.set_xlabel("candidate − safe policy, per episode")
-    legend_above(axis, ncols=legend_columns + 1, handles=_legend(rows, advantage["level"]))
+    legend_above(axis, ncols=5 if legend_columns > 1 else 2, handles=_legend(rows, advantage["level"]))
     return axis
 
 
@@ -106,13 +108,19 @@ def _draw_row(axis: Axes, place: int, row: Row) -> None:
     if not np.isfinite(row.point):
         return
     low, high = axis.get_xlim()
-    thickness = 5.0 if row.asked else 0.8 if row.quiet else 2.0
-    style = {"color": row.color, "alpha": 0.55 if row.asked else 0.8, "solid_capstyle": "butt"}
+    thickness = 5.0 if row.asked else 0.8 if row.quiet else 1.4
+    style: dict[str, Any] = {
+        "color": row.color,
+        "alpha": 0.55 if row.asked else 0.8,
+        "solid_capstyle": "butt",
+    }
     ends = np.clip([row.point, row.bound if np.isfinite(row.bound) else row.point], low, high)
     axis.plot(ends, [place] * 2, lw=thickness, **style)
     if low <= row.bound <= high and not row.quiet:
         height = 0.3 if row.asked else 0.2
-        axis.plot([row.bound] * 2, [place - height, place + height], color=row.color, lw=2.2 if row.asked else 1.4)
+        axis.plot(
+            [row.bound] * 2, [place - height, place + height], color=row.color, lw=2.2 if row.asked else 1.4
+        )
     if low <= row.point <= high:
         axis.plot(row.point, place, ls="", **row.mark)
     for end in (row.point, row.bound):
