@@ -263,7 +263,7 @@ def test_a_python_function_is_a_policy(shell: Shell) -> None:
             "tests is 0",
         ),
         (["gate", "log.csv", *CANDIDATE, "--budget", "no/such/folder.json"], "cannot write"),
-        (["gate", "log.csv", *CANDIDATE, "--time-unit", "week"], "time_unit"),
+        (["gate", "log.csv", *CANDIDATE, "--time-unit", "week"], "--time-unit is 'week'"),
         (["gate", "log.csv", *CANDIDATE, "--format", "xlsx"], "format"),
         (["gate", "log.csv", *CANDIDATE, "--seed", str(2**70)], "seed"),
         (["gate", "log.csv", *CANDIDATE, "--record", "no/such/folder.json", *FLAGS], "folder.json"),

@@ -11,28 +11,26 @@ import pytest
 
 from tidegate import (
     CosineBasis,
-    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
     Multiscale,
     Paired,
-    PeriodicBasis,
     Reason,
     SoftmaxPolicy,
     TrainingEpisodes,
-    TrendModel,
     TwoBounds,
     Verdict,
     safety_test,
     split_log,
 )
+from tidegate.basis import PeriodicBasis
 from tidegate.checks.plan import plan
 from tidegate.commands.training import training_rows
 from tidegate.comparison import ComparisonTest, earlier_doubt, first_doubt
 from tidegate.episodes import split_rows, training_count
-from tidegate.models import TrendModels
-from tidegate.record import Advantage, Scale
+from tidegate.models import TrendModel, TrendModels
+from tidegate.record import Advantage, Decision, Scale
 
 SAFE, GOOD = SoftmaxPolicy(np.zeros(3)), SoftmaxPolicy([-1.0, 0.0, 2.0])
 TESTS: dict[str, ComparisonTest] = {

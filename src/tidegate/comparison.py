@@ -99,7 +99,7 @@ class Reason(enum.IntEnum):
 
 _SENTENCES = {
     Reason.BETTER: "the candidate is forecast to beat the safe policy, beyond chance.",
-    Reason.NO_EPISODES: "there is no test episode. Hold some out: lower train_fraction, or collect.",
+    Reason.NO_EPISODES: "there is no test episode. Hold some out: lower `train_fraction`, or collect.",
     Reason.TOO_FEW_EPISODES: (
         f"there are too few test episodes (at least {MIN_EPISODES}, as many as the shortest time scale "
         "has, and two per feature of a basis, at different times). Collect more, or use a smaller basis."
@@ -154,7 +154,7 @@ _SENTENCES = {
     ),
     Reason.NOT_GUARANTEED: (
         "the candidate is forecast to beat the safe policy, but that is not guaranteed. Mend what the "
-        "caveats name, or accept the risk knowingly (--allow-unguaranteed)."
+        "caveats name, or accept the risk knowingly (`allow_unguaranteed=True`)."
     ),
 }
 

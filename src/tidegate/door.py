@@ -268,7 +268,7 @@ def check_log_probs(
             f"{name} log-probability",
             place,
             expected="a log-probability of at most 0",
-            remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
+            remedy="For continuous actions, say so with `propensity='log_density'`.",
         )
     return values
 
@@ -278,7 +278,7 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
         raise LogError(
             f"actions have shape {actions.shape[1:]} at each step.",
             expected="one integer per step",
-            remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
+            remedy="For continuous actions, say so with `propensity='log_density'`.",
         )
     highest = int(min(np.max(actions), MAX_ACTION))
     size = highest + 1 if num_actions is None else num_actions
@@ -288,8 +288,8 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
         "action",
         place,
         expected=f"an integer from 0 to {max(size - 1, 0)}",
-        remedy="Number the actions from 0, name them with action_set, or, if they are continuous, "
-        "pass propensity=Propensity.LOG_DENSITY.",
+        remedy="Number the actions from 0, or list their names; if they are continuous, say so with "
+        "`propensity='log_density'`.",
     )
     return actions.astype(np.int64), size
 
@@ -353,7 +353,7 @@ def check_counts(counts: Values | None, starts: Integers, numbers: Values, colum
                 f"episode {numbers[row]:g} has {length} rows, and there is no step column to order them.",
                 where=place(row),
                 expected="a step column, or one row per episode",
-                remedy="Name the column with step=…, or remove the duplicated rows.",
+                remedy="Name the column, as in `step='click'`, or remove the duplicated rows.",
             )
         return
     counts = counts.astype(np.float64)

@@ -6,11 +6,13 @@ same value. Whatever else is not of the kind that is meant is refused: True is n
 """
 
 import dataclasses
+import datetime
 import difflib
 import enum
 import math
 import numbers
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,6 +27,7 @@ T = TypeVar("T")
 
 MAX_SEED = 2**63 - 1
 SHOWN = 80  # characters of a refused value
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 def member(name: str, kind: type[E], value: Any) -> E:
@@ -80,6 +83,14 @@ def number(
         return found
     kind = "a number" if infinite else "a finite number"
     raise _refused(name, value, kind + _range(low, high, above, below))
+
+
+def duration(value: Any) -> datetime.timedelta | None:
+    """A length of time, as in 90m, 12h, 7d or 2w, or as a timedelta; None for anything else."""
+    found = re.fullmatch(r"\s*(\d{1,6})\s*([smhdw])\s*", value) if isinstance(value, str) else None
+    if found is not None:
+        return datetime.timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+    return value if isinstance(value, datetime.timedelta) else None
 
 
 def array_or(check: Callable[[Any], T], value: Any) -> T | Any:

@@ -364,7 +364,7 @@ def _states(policy: Policy, states: Any) -> Shaped[Array, "..."]:
     if states is None:
         raise PolicyError(
             f"{type(policy).__name__} needs states, and the log has none.",
-            remedy="Pass states=… when you build the log, or use SoftmaxPolicy or GaussianPolicy.",
+            remedy="Give the log states or features, or use SoftmaxPolicy or GaussianPolicy.",
         )
     return jnp.asarray(states)
 

@@ -8,6 +8,7 @@ anybody can compute it anew. See `gates.signatures` for a proof of who wrote a r
 
 import contextlib
 import dataclasses
+import datetime
 import enum
 import errno
 import functools
@@ -132,9 +133,9 @@ class Decision:
         if self.reason is not Reason.LOOKAHEAD_TOO_LONG:
             return self.reason.sentence
         longest = math.floor(self.advantage.longest_lookahead)
-        at_most = f"at most {longest}" if longest else "it is too short for any"
+        at_most = f"at most {longest:,}" if longest else "it is too short for any"
         return (
-            f"the log is too short to try a lookahead of {self.safe.forecast_times.size}; {at_most}. "
+            f"the log is too short to try a lookahead of {self.safe.forecast_times.size:,}; {at_most}. "
             "A forecast that was never tried is no evidence: shorten the lookahead, or collect more."
         )
 
@@ -231,7 +232,8 @@ def typed(hint: Any, value: Any, name: str) -> Any:
             return kind[value]
         if _is_plain(kind, value):
             return value
-    expected = " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "")) for kind in kinds)
+    stored = [kind for kind in kinds if kind is not datetime.timedelta]  # a record holds the number
+    expected = " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "")) for kind in stored)
     raise SettingsError(f"{name} in the record is {reprlib.repr(value)}.", expected=expected)
 
 
@@ -402,7 +404,7 @@ def _sync_folder(folder: Path) -> None:
 
 def read_record(path: str | Path) -> dict[str, Any]:
     """Read a record without checking its seal, which is for `verify`."""
-    expected = "a decision record written by `tidegate gate` or `tidegate improve`"
+    expected = "a decision record written by `gate` or `improve`"
     try:
         content = json.loads(
             bounded_bytes(path, MAX_BYTES), parse_constant=_refuse_constant, object_pairs_hook=_unambiguous

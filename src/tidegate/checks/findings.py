@@ -3,9 +3,35 @@
 import dataclasses
 import enum
 import math
+from collections.abc import Callable
 
 NOTE_BELOW = 0.05
 WARNING_BELOW = 0.01
+
+
+def _episode(number: float) -> str:
+    return f"episode {number:,.6g}"
+
+
+def _episodes(amount: float) -> str:
+    return f"{math.ceil(amount):,} episode{'s' * (amount != 1)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """What a log calls times, the episodes at them, spans of time and actions: by default, by number."""
+
+    at: Callable[[float], str] = _episode
+    episode: Callable[[float], str] = _episode
+    span: Callable[[float], str] = _episodes
+    labels: tuple[str, ...] = ()
+
+    def action(self, code: int) -> str:
+        """The action of this number by its name."""
+        return self.labels[code] if code < len(self.labels) else str(code)
+
+
+NUMBERED = Names()
 
 
 class Level(enum.IntEnum):

@@ -26,7 +26,7 @@ from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from ..safety import RATIO_TOLERANCE, VERDICT_SEED
 from ..trend import TrendFit, fit_trend, trend_design
-from .findings import Finding, Level, found, level_of, undetermined
+from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .goodness import (
     DRAWS,
     FittedTrend,
@@ -88,19 +88,21 @@ def check_log(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
+    names: Names = NUMBERED,
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
     With `training` episodes, the log is what a gate tests, and the trend is that of the returns it tests.
-    `span` is the first and the last episode number of the whole log, if this is a part of it.
+    `span` is the first and the last episode number of the whole log, if this is a part of it. `names` are
+    for the findings' sentences.
     """
     log = in_time_order(log)
     axis = TimeAxis.over(span or log.span, settings.lookahead)
     series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
     whole, lead = fit_shape(settings, series, axis), fit_lead(settings, series, past, axis)
     needed = settings.least_log if training is None else settings.least_episodes
-    fitness = _fitness(log, policy, settings.discount, needed, whole, lead)
-    return fitness.including(_lookahead(lead, settings.lookahead), *trend_findings(lead))
+    fitness = _fitness(log, policy, settings.discount, needed, whole, lead, names)
+    return fitness.including(_lookahead(lead, settings.lookahead, names), *trend_findings(lead, names))
 
 
 @in_double
@@ -110,6 +112,7 @@ def check_tested(
     policies: tuple[Policy, Policy],
     comparison: Comparison,
     axis: TimeAxis,
+    names: Names = NUMBERED,
 ) -> dict[str, LogCheck]:
     """Were these episodes fit for the comparison that they gave? Of each policy, and of what it rests on.
 
@@ -129,11 +132,11 @@ def check_tested(
         series = Series(fits[role].returns, log.episode_numbers, log.present)
         whole = fit_shape(settings, series, axis)
         checks[role] = _fitness(
-            ordered, policy, settings.discount, settings.least_episodes, whole, lead(fits[role])
+            ordered, policy, settings.discount, settings.least_episodes, whole, lead(fits[role]), names
         )
     for role in rests_on:
         trend = lead(fits[role])
-        found = (_lookahead(trend, settings.lookahead), *trend_findings(trend))
+        found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
         checks[role] = checks[role].including(*found) if role in checks else _only(ordered, found)
     return checks
 
@@ -145,12 +148,13 @@ def _fitness(
     needed: int,
     whole: FittedTrend,
     lead: FittedTrend,
+    names: Names,
 ) -> LogCheck:
     """All findings but those about the trend; the log is in time order."""
     actions = action_support(log, policy)
-    support = () if policy is None or actions is None else (support_finding(policy, actions),)
+    support = () if policy is None or actions is None else (support_finding(policy, actions, names),)
     overlap = () if policy is None else _overlap_findings(policy, log, discount, lead)
-    findings = (*_shape_findings(log, needed), *overlap, *support, _drift(whole))
+    findings = (*_shape_findings(log, needed, names), *overlap, *support, _drift(whole))
     return dataclasses.replace(_only(log, findings), actions=actions)
 
 
@@ -158,39 +162,40 @@ def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
     return LogCheck(log.capacity, int(np.sum(np.asarray(log.mask))), findings, None)
 
 
-def _lookahead(lead: FittedTrend, lookahead: int) -> Finding:
+def _lookahead(lead: FittedTrend, lookahead: int, names: Names) -> Finding:
     longest = int(lead.longest_lookahead)
     if lookahead <= longest:
-        return found("lookahead", longest, f"The past can try forecasts over a lookahead of up to {longest}.")
-    limit = f"at most {longest}" if longest else "it is too short for any"
+        sentence = f"The past can try forecasts over a lookahead of up to {names.span(longest)}."
+        return found("lookahead", longest, sentence)
+    limit = f"at most {names.span(longest)}" if longest else "it is too short for any"
     sentence = (
-        f"The log is too short to try a lookahead of {lookahead} on its past ({limit}): nobody knows "
-        "how far off such forecasts are."
+        f"The log is too short to try a lookahead of {names.span(lookahead)} on its past ({limit}): nobody "
+        "knows how far off such forecasts are."
     )
     return found("lookahead", longest, sentence, level=Level.WARNING)
 
 
-def _shape_findings(log: EpisodeLog, needed: int) -> tuple[Finding, ...]:
+def _shape_findings(log: EpisodeLog, needed: int, names: Names) -> tuple[Finding, ...]:
     if log.capacity == 0:
         return (found("episodes", 0, "The log has no episodes.", level=Level.WARNING),)
-    return (_count(log.capacity, needed), _lengths(log), _gaps(log))
+    return (_count(log.capacity, needed), _lengths(log), _gaps(log, names))
 
 
 def _count(n: int, needed: int) -> Finding:
     if n < needed:
-        sentence = f"{n} episodes: the gate needs at least {needed}."
+        sentence = f"{n:,} episodes: the gate needs at least {needed:,}."
         return found("episodes", n, sentence, level=Level.WARNING)
-    return found("episodes", n, f"{n} episodes.")
+    return found("episodes", n, f"{n:,} episodes.")
 
 
 def _lengths(log: EpisodeLog) -> Finding:
     lengths = log.lengths
     low, middle, high = lengths.min(), np.median(lengths), lengths.max()
-    sentence = f"Episodes have {low} to {high} steps, {middle:g} in the middle."
+    sentence = f"Episodes have {low:,} to {high:,} steps, {middle:,.6g} in the middle."
     return found("episode_lengths", float(high), "Each episode is one step." if high == 1 else sentence)
 
 
-def _gaps(log: EpisodeLog) -> Finding:
+def _gaps(log: EpisodeLog, names: Names) -> Finding:
     times = np.asarray(log.episode_numbers)
     if times.size < 2 or times[-1] == times[0]:
         return found("time_gaps", 0.0, "All episodes have the same time.", level=Level.NOTE)
@@ -198,9 +203,11 @@ def _gaps(log: EpisodeLog) -> Finding:
     at = int(steps.argmax())
     share = steps[at] / (times[-1] - times[0])
     if share <= 0.1 or steps[at] <= 10 * np.median(steps):
-        return found("time_gaps", float(share), f"No large gap: at most {steps[at]:g} between episodes.")
+        sentence = f"No large gap: neighbouring episodes are at most {names.span(float(steps[at]))} apart."
+        return found("time_gaps", float(share), sentence)
     sentence = (
-        f"Nothing was logged from {times[at]:.10g} to {times[at + 1]:.10g}, {share:.0%} of the time: "
+        f"Nothing was logged between {names.at(float(times[at]))} and {names.at(float(times[at + 1]))}, "
+        f"{share:.0%} of the time: "
         "the trend is interpolated there."
     )
     level = Level.WARNING if share > 0.25 else Level.NOTE
@@ -282,7 +289,7 @@ _worth_of = jax.jit(effective_sample_size)
 
 def _worth(name: str, ratios: Floats, subject: str) -> Finding:
     worth = float(_worth_of(ratios))
-    sentence = f"{subject} worth {worth:.0f} on-policy episodes ({ratios.size} were logged)."
+    sentence = f"{subject} worth {worth:,.0f} on-policy episodes ({ratios.size:,} were logged)."
     return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
 
 
@@ -291,7 +298,9 @@ def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     if doubt:
         return undetermined(name, doubt)
     worth = float(_worth_of(np.abs(weights) * ratios))
-    sentence = f"As the forecast weighs it, the log is worth {worth:.0f} equally weighted on-policy episodes."
+    sentence = (
+        f"As the forecast weighs it, the log is worth {worth:,.0f} equally weighted on-policy episodes."
+    )
     return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
 
 

@@ -24,7 +24,7 @@ from ..models import LeadingTrend, Series
 from ..policies import Policy
 from ..safety import VERDICT_SEED
 from ..trend import TrendFit, fit_trend, trend_design
-from .findings import Finding, Level, found, level_of, undetermined
+from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .trend_tests import autocorrelation_test, jump_test, score_test
 
 TESTS = (
@@ -151,7 +151,7 @@ def _doubt(fit: TrendFit) -> str:
     return ""
 
 
-def trend_findings(fitted: FittedTrend) -> tuple[Finding, ...]:
+def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Finding, ...]:
     """The findings about a fitted trend; like a verdict, they depend on no seed."""
     if fitted.doubt:
         return tuple(undetermined(name, fitted.doubt) for name in TESTS)
@@ -159,9 +159,9 @@ def trend_findings(fitted: FittedTrend) -> tuple[Finding, ...]:
     return (
         _misfit(fitted, multipliers),
         *_autocorrelation(fitted, multipliers),
-        _jump(fitted, multipliers),
+        _jump(fitted, multipliers, names),
         _leverage(fitted),
-        _influence(fitted),
+        _influence(fitted, names),
     )
 
 
@@ -222,13 +222,13 @@ def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Find
     )
 
 
-def _jump(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
+def _jump(fitted: FittedTrend, multipliers: Rademacher, names: Names) -> Finding:
     test = jump_test(fitted.fit.design, fitted.fit.residuals, multipliers)
     p = float(test.significance.p_value)
     level = level_of(p)
-    episode = float(fitted.times[int(test.row)])
+    when = names.at(float(fitted.times[int(test.row)]))
     sentence = (
-        f"The returns jump, most likely at episode {episode:g} (p = {p:.2g}): the method assumes "
+        f"The returns jump, most likely at {when} (p = {p:.2g}): the method assumes "
         "smooth change. If something changed then, start the log there."
         if level
         else f"No jump is seen beyond what the trend explains (p = {p:.2g})."
@@ -242,20 +242,22 @@ def _leverage(fitted: FittedTrend) -> Finding:
     squares, share = fitted.weights**2, float(fitted.fit.design.largest_share)
     worth = np.sqrt(squares).sum() ** 2 / squares.sum()
     sentence = (
-        f"The times alone make the forecast rest on about {worth:.0f} of {squares.size} episodes; "
+        f"The times alone make the forecast rest on about {worth:,.0f} of {squares.size:,} episodes; "
         f"one carries {share:.1%} of the squared weight."
     )
     return found("horizon_leverage", share, sentence, level=_share_level(share))
 
 
-def _influence(fitted: FittedTrend) -> Finding:
+def _influence(fitted: FittedTrend, names: Names) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
     parts = (fitted.weights * np.asarray(fitted.fit.residuals)) ** 2
     with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)
-    episode = float(fitted.times[row])
-    sentence = f"Episode {episode:g} brings {share:.1%} of the forecast's variance, the most of all."
+    episode = names.episode(float(fitted.times[row]))
+    sentence = (
+        f"{episode[:1].upper()}{episode[1:]} brings {share:.1%} of the forecast's variance, the most of all."
+    )
     if level:
         sentence += " The interval depends on it: check its reward and ratio, or collect more."
     return found("horizon_influence", float(share), sentence, level=level)

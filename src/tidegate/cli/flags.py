@@ -133,7 +133,12 @@ class ForecastFlags:
     """How to forecast."""
 
     lookahead: Annotated[
-        int | None, _forecast("lookahead", "How far ahead to forecast; default a tenth of the log.")
+        Text,
+        _forecast(
+            "lookahead",
+            "How far ahead to forecast: a number of time units, or 12h, 7d, 2w; default a tenth of the log.",
+            "LENGTH",
+        ),
     ] = None
     preset: Annotated[
         Preset, _forecast("preset", "Tidegate's own method, or the paper's with a basis to choose.")
@@ -156,7 +161,8 @@ class ForecastFlags:
 
         seed_of(self.seed)
         names = [field.name for field in dataclasses.fields(PlainSettings)]
-        return PlainSettings(**{name: getattr(self, name) for name in names})
+        given = {name: getattr(self, name) for name in names}
+        return PlainSettings(**{**given, "lookahead": length(self.lookahead)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,6 +293,14 @@ class OutputFlags:
     report: Annotated[Path | None, _output("report", "Write one self-contained HTML page.", "OUT.html")] = (
         None
     )
+
+
+def length(text: Text) -> "int | str | None":
+    """A number in the shell is a text until somebody counts with it; a length of time stays one."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
 
 
 def spread(function: F) -> F:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -10,17 +10,30 @@ from ..checks.findings import Finding
 from ..checks.fitness import check_log, mean_ratio_finding
 from ..errors import SettingsError
 from ..forecast import Forecast, forecast_performance, forecast_returns
-from ..inputs import flag, record_of, seed_of
+from ..inputs import flag, seed_of
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
 from ..logs.memory import memory_limit
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..record import plain, sealed
-from .opening import Log, LogFile, OpenLog, Stage, log_file, open_log, silent
-from .provenance import Provenance, all_versions, plain_columns, provenance
+from .asking import ColumnNames, Named, asked
+from .opening import (
+    Log,
+    LogFile,
+    OpenLog,
+    PolicyLike,
+    Stage,
+    is_object,
+    log_file,
+    open_log,
+    policy_name,
+    silent,
+)
+from .provenance import Provenance, all_versions, names_of, plain_columns, provenance
 from .room import require_forecast_room, require_room
 from .settings import PlainSettings, Settings
+from .showing import Shown
 
 STREAM_BYTES = 200_000_000
 UNMODELLED = (
@@ -30,7 +43,7 @@ UNMODELLED = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Shown):
     """What a policy would have earned, and what it is expected to earn next.
 
     `stationary` is the forecast that assumes nothing changes. A streamed log gets fewer findings.
@@ -44,9 +57,6 @@ class Evaluation:
     seed: int
     streamed: bool
     provenance: Provenance
-
-    def __str__(self) -> str:
-        return f"{self.policy}: {self.forecast}\nIf nothing changed: {self.stationary}"
 
     @property
     def caveats(self) -> tuple[str, ...]:
@@ -62,43 +72,50 @@ class Evaluation:
 def evaluate(
     log: Log,
     *,
-    policy: str,
+    policy: PolicyLike,
     settings: Settings = None,
+    columns: ColumnNames = None,
     stream: bool | None = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> Evaluation:
     """Forecast a policy from a log.
 
     `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
     default, this is done for files of more than 200 MB where possible.
     """
-    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
-    streams = should_stream(log, policy) if stream is None else flag("stream", stream)
+    wanted, seed = asked(evaluate, log, settings, columns, named), seed_of(seed)
+    streams = should_stream(wanted.log, policy) if stream is None else flag("stream", stream)
     if not streams:
-        return _whole(open_log(log, seed=seed, stage=stage), policy, wanted, seed, stage)
-    if isinstance(log, OpenLog):
+        opened = open_log(wanted.log, seed=seed, stage=stage)
+        return _whole(opened, policy, wanted.settings, seed, stage)
+    if isinstance(wanted.log, OpenLog):
         raise SettingsError("an open log cannot be streamed.", expected="the file's name")
-    return _streamed(log_file(log), policy, wanted, seed, stage)
+    if is_object(policy):
+        raise SettingsError("a policy object cannot be streamed.", expected="a column of the file")
+    return _streamed(log_file(wanted.log), policy_name(policy), wanted.settings, seed, stage)
 
 
-def should_stream(log: Log, policy: str) -> bool:
+def should_stream(log: Log, policy: PolicyLike) -> bool:
     """Whether the log is a large Parquet file and the policy can be streamed."""
-    if isinstance(log, OpenLog) or log_file(log).estimate_propensities:
+    if isinstance(log, OpenLog) or is_object(policy) or log_file(log).estimate_propensities:
         return False
     source = log_file(log).source
     if not isinstance(source, str | list | tuple) and not hasattr(source, "__fspath__"):
         return False
-    if source == "-" or parse_spec(policy).kind in (SpecKind.POLICY, SpecKind.PYTHON):
+    if source == "-" or parse_spec(policy_name(policy)).kind in (SpecKind.POLICY, SpecKind.PYTHON):
         return False
     paths = source_paths(source)
     parquet = all(format_of(path) is Format.PARQUET for path in paths)
     return parquet and sum(path.stat().st_size for path in paths) > STREAM_BYTES
 
 
-def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
-    policy, opened = opened.policy(spec)
-    log, settings = opened.log, settings.over(opened.log.span)
+def _whole(
+    opened: OpenLog, given: PolicyLike, settings: PlainSettings, seed: int, stage: Stage
+) -> Evaluation:
+    policy, opened = opened.policy(given)
+    log, settings = opened.log, settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, settings, policy)
     stage("forecasting")
     forecast, stationary = (
@@ -106,9 +123,9 @@ def _whole(opened: OpenLog, spec: str, settings: PlainSettings, seed: int, stage
         for one in (settings, settings.stationary())
     )
     stage("checking the log")
-    findings = check_log(log, settings.forecast(), policy).findings
+    findings = check_log(log, settings.forecast(), policy, names=names_of(opened)).findings
     origin = provenance(opened)
-    return Evaluation(spec, forecast, stationary, findings, settings, seed, False, origin)
+    return Evaluation(policy_name(given), forecast, stationary, findings, settings, seed, False, origin)
 
 
 def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
@@ -119,7 +136,7 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
         file.source, [spec], file.columns, discount=settings.discount, memory_limit=file.memory_limit
     )
     one, numbers = streamed.policies[0], streamed.episode_numbers
-    settings = settings.over((float(numbers.min()), float(numbers.max())))
+    settings = settings.over((float(numbers.min()), float(numbers.max())), streamed.time)
     require_forecast_room(memory_limit(file.memory_limit), numbers.size, settings)
     stage("forecasting")
     forecast, stationary = (
@@ -145,13 +162,14 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: Plain
         time=str(streamed.time),
         time_unit=streamed.time.unit.value,
         time_origin=streamed.time.origin,
+        time_last=streamed.time.last,
         moments=streamed.time.moments,
         labels=(),
         propensities=(Propensities.ABSENT if absent else Propensities.LOGGED).value,
         estimated=False,
         calibration=None,
         notes=(
-            "The log was streamed: only the mean ratio was checked. Run `tidegate check` on a part "
+            "The log was streamed: only the mean ratio was checked. Run `check` on a part "
             "of it for the rest.",
             *((UNMODELLED,) if settings.doubly_robust else ()),
         ),

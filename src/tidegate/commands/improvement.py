@@ -5,28 +5,31 @@ import datetime
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..arrays import in_double
+from ..comparison import Reason, Status, Verdict
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
 from ..gates.signatures import PrivateKey, signed
-from ..inputs import record_of, seed_of
+from ..inputs import seed_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
-from ..record import describe_settings, plain, save_policy, sealed, write_record
+from ..record import Advantage, describe_settings, plain, save_policy, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate
+from .asking import ColumnNames, NamedSearch, asked, chosen
 from .choices import Preset
 from .conditions import WEEK, Conditions
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
-from .opening import Log, OpenLog, Stage, open_log, silent
+from .opening import Log, OpenLog, PolicyLike, Stage, open_log, policy_name, silent
 from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
+from .showing import Shown
 from .starts import feature_scaling, resolve_class, start_policy
 from .training import Overlap, TrainingRecord, episodes_hash, training_path
 from .trials import Trial
@@ -38,7 +41,7 @@ _OBJECTIVES = {Preset.PAPER: Objective.PERCENTILE, Preset.MULTISCALE: Objective.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Improvement:
+class Improvement(Shown):
     """The candidate, how it was found, and what the test on unseen episodes says."""
 
     policy: ParametricPolicy
@@ -47,8 +50,26 @@ class Improvement:
     search: SearchChoices
     search_settings: dict[str, Any]
 
-    def __str__(self) -> str:
-        return f"{type(self.policy).__name__}, {self.gate}"
+    @property
+    def verdict(self) -> Verdict:
+        return self.gate.verdict
+
+    @property
+    def deploys(self) -> bool:
+        return self.gate.deploys
+
+    @property
+    def status(self) -> Status:
+        return self.gate.status
+
+    @property
+    def reason(self) -> Reason:
+        return self.gate.reason
+
+    @property
+    def advantage(self) -> Advantage:
+        """What is forecast of candidate − safe: its point, bounds, p-value and level."""
+        return self.gate.advantage
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate improve --json` prints."""
@@ -60,8 +81,9 @@ class Improvement:
 def improve(
     log: Log,
     *,
-    safe: str = "behavior",
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     search: SearchChoices | Mapping[str, Any] | None = None,
     guardrails: Sequence[Guardrail | str] = (),
     multiplicity: Multiplicity | str = Multiplicity.HOLM,
@@ -72,14 +94,15 @@ def improve(
     seed: int = 0,
     now: datetime.datetime | None = None,
     stage: Stage = silent,
+    **named: Unpack[NamedSearch],
 ) -> Improvement:
     """Find a candidate on the training part of the log, and test it against the safe policy on the rest.
 
     The seed drives the search; the split and the test follow from the log. The search looks at the reward
     alone; guardrails and all other conditions are those of `gate`.
     """
-    wanted = record_of("settings", PlainSettings, settings)
-    choices = record_of("search", SearchChoices, search)
+    wanted = asked(improve, log, settings, columns, named)
+    choices = chosen("search", SearchChoices, search, named)
     asked_for = Conditions(  # which coerces or refuses each of them
         guardrails,  # type: ignore[arg-type]
         multiplicity,  # type: ignore[arg-type]
@@ -90,23 +113,23 @@ def improve(
         dates,
     )
     seed = seed_of(seed)
-    opened = open_log(with_outcomes(log, asked_for.guardrails), seed=seed, stage=stage)
+    opened = open_log(with_outcomes(wanted.log, asked_for.guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    chosen = wanted.over(opened.log.span)
-    require_room(opened, chosen, safe_policy, None)
+    over = wanted.settings.over(opened.log.span, opened.loaded.time)
+    require_room(opened, over, safe_policy, None)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
     stage("searching for a candidate")
-    candidate, details = _search(training, safe_policy, chosen, choices, seed)
+    candidate, details = _search(training, safe_policy, over, choices, seed)
     record = _training_record(opened, training.log, choices, candidate)
     trial = Trial(
         opened=opened,
-        names=(FOUND, safe),
+        names=(FOUND, policy_name(safe)),
         policies=(candidate, safe_policy),
         held_out=held_out,
         seen=training,
         overlap=Overlap.HELD_OUT,
         training=record,
-        settings=chosen,
+        settings=over,
         seed=seed,
     )
     tested = decide(trial, asked_for, stage)
@@ -132,7 +155,7 @@ def _search(
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
             f"{training.log.num_episodes} training episodes are too few to search on.",
-            remedy="Raise train_fraction, or collect more.",
+            remedy="Raise `train_fraction`, or collect more.",
         )
     start = start_policy(choices, training.log, seed=seed)
     scaling = feature_scaling(training.log)

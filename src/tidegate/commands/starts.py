@@ -77,7 +77,7 @@ def resolve_class(choices: SearchChoices, log: EpisodeLog) -> PolicyClass:
         )
     if wanted in (PolicyClass.LINEAR, PolicyClass.MLP) and not features:
         raise SettingsError(
-            f"{wanted} policies need features.", remedy="Name them, as in --features age,load."
+            f"{wanted} policies need features.", remedy="Name them, as in `features=['age', 'load']`."
         )
     return wanted
 

@@ -44,7 +44,7 @@ class Overlap(enum.Enum):
 
     UNTRAINED = (
         "It is assumed that the candidate was made without this log: say where it came from with "
-        "--candidate-from."
+        "`candidate_from`."
     )
     ELSEWHERE = "The candidate was made without this log, as its owner says."
     EARLIER = (
@@ -54,7 +54,7 @@ class Overlap(enum.Enum):
     THIS_LOG = (
         "The candidate was made with this log, so no episode is left to test it. Let `improve` search: it "
         "sets test episodes aside; or collect new episodes, and name the time before which the candidate "
-        "was made (--candidate-from before:TIME)."
+        "was made (`candidate_from='before:TIME'`)."
     )
     HELD_OUT = "The candidate was found with this log: only episodes that its search has not seen are tested."
     UNKNOWN = (
@@ -93,7 +93,7 @@ def read_training(path: str | Path) -> TrainingRecord:
         return restored(TrainingRecord, content["training"])
     except (KeyError, TypeError) as error:
         raise SettingsError(
-            f"{path} does not say what was trained on.", expected="a record of `tidegate improve`"
+            f"{path} does not say what was trained on.", expected="a record of `improve`"
         ) from error
 
 

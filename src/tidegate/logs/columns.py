@@ -81,8 +81,8 @@ class Columns:
             raise SettingsError(
                 f"the action has {len(self.action)} columns, and the propensities are "
                 f"{self.propensity.value}.",
-                remedy="Several action columns are for continuous actions: set the propensity to "
-                "'log_density' or 'density'.",
+                remedy="Several action columns are for continuous actions: set `propensity='log_density'` "
+                "or `propensity='density'`.",
             )
 
     @property

@@ -15,9 +15,9 @@ def missing_propensities(what: str) -> LogError:
         what,
         expected="the probability with which each logged action was drawn",
         remedy="Without it nothing can be said about another policy. Name the column "
-        "(behavior_prob); or leave behavior_prob empty and give each policy as a column of "
-        "importance ratios (ratio:NAME); or have the probabilities estimated "
-        "(estimate_propensities), and then no verdict is guaranteed.",
+        "(`behavior_prob`); or say that there is none (`behavior_prob=None`) and give each policy as a "
+        "column of importance ratios (ratio:NAME); or have the probabilities estimated "
+        "(`estimate_propensities=True`), and then no verdict is guaranteed.",
     )
 
 

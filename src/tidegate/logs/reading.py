@@ -155,7 +155,7 @@ def _caveats(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:
         yield (
             f"The episodes do not come in the order of their numbers in column '{columns.episode}' "
             f"({table.places.several(line.misplaced)}), so the numbers may be names that say nothing about "
-            "time. Name a time column, or confirm that the numbers grow with time (--confirm-order)."
+            "time. Name a time column, or confirm that the numbers grow with time (`confirmed_order=True`)."
         )
 
 

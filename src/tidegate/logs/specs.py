@@ -75,7 +75,7 @@ def resolve_policy(spec: str | PolicySpec, loaded: LoadedLog) -> tuple[Policy, L
         # Where only ratios are known, β = 1: then π/β is the ratio, and nothing else is asked of β.
         log = dataclasses.replace(log, behavior_log_probs=np.zeros(np.shape(log.mask)))
     if spec.kind is SpecKind.POLICY:
-        return _fitting(load_policy(spec.name), spec, log), loaded
+        return require_fit(load_policy(spec.name), str(spec), log), loaded
     require_spec(spec, loaded.table, loaded.columns)
     recorded = {**log.recorded, str(spec): _log_probs(spec, log, loaded)}
     log = dataclasses.replace(log, recorded=recorded)
@@ -120,7 +120,8 @@ def _log_probs(spec: PolicySpec, log: EpisodeLog, loaded: LoadedLog) -> Floats:
     return logs + behavior if spec.kind is SpecKind.RATIO else logs
 
 
-def _fitting(policy: Policy, spec: PolicySpec, log: EpisodeLog) -> Policy:
+def require_fit(policy: Policy, name: str, log: EpisodeLog) -> Policy:
+    """The policy, if it can say how likely the logged actions were."""
     try:
         eqx.filter_eval_shape(policy.logged_log_probs, log)
     except PolicyError:
@@ -128,7 +129,7 @@ def _fitting(policy: Policy, spec: PolicySpec, log: EpisodeLog) -> Policy:
     except (TypeError, ValueError) as error:
         shape = None if log.states is None else log.states.shape[log.mask.ndim :]
         raise PolicyError(
-            f"{spec} does not fit the log, whose states have the shape {shape} at each step.",
+            f"{name} does not fit the log, whose states have the shape {shape} at each step.",
             remedy="Map the features that the policy was made for, in their order.",
         ) from error
     return policy

@@ -35,12 +35,14 @@ MOMENTS = 200  # at most so many episodes of a ranked log are dated
 class TimeMeaning:
     """What the numbers on the time axis are; `origin` is the timestamp of number 0, if there is one.
 
-    Where timestamps are ranked, `moments` are those of the first and the last episode, and of some between.
+    `last` is when the last episode began, if that is known. Where timestamps are ranked, `moments` are
+    those of the first and the last episode, and of some between.
     """
 
     unit: TimeUnit
     column: str | None
     origin: str | None = None
+    last: str | None = None
     moments: tuple[tuple[float, str], ...] = ()
 
     def __str__(self) -> str:
@@ -50,9 +52,10 @@ class TimeMeaning:
             return f"time is the rank of an episode by '{self.column}'; the lookahead counts episodes"
         if self.unit is TimeUnit.NUMBER:
             return f"time is '{self.column}' as it stands; the lookahead counts its units"
+        origin = str(self.origin).replace("T", " ")
         return (
-            f"time is in {self.unit.value}s since {self.origin} ('{self.column}'); the lookahead "
-            f"counts {self.unit.value}s, each with the same weight"
+            f"time is in {self.unit.value}s since {origin} UTC ('{self.column}'); "
+            f"the lookahead counts {self.unit.value}s, each with the same weight"
         )
 
 
@@ -162,10 +165,12 @@ def axis_numbers(times: Floats, columns: Columns, *, dated: bool = False) -> tup
     unit = columns.time_unit
     if unit is TimeUnit.EPISODE:
         moments = _some_moments(times) if dated else ()
-        return np.arange(1.0, times.size + 1), TimeMeaning(unit, columns.time, moments=moments)
+        last = moments[-1][1] if moments else None
+        return np.arange(1.0, times.size + 1), TimeMeaning(unit, columns.time, None, last, moments)
     if unit is TimeUnit.NUMBER:
         return times, TimeMeaning(unit, columns.time)
-    return (times - times[0]) / SECONDS[unit], TimeMeaning(unit, columns.time, _iso(times[0]))
+    meaning = TimeMeaning(unit, columns.time, _iso(times[0]), _iso(times[-1]))
+    return (times - times[0]) / SECONDS[unit], meaning
 
 
 def _iso(seconds: float) -> str:

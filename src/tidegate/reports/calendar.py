@@ -4,6 +4,7 @@ Everything is said from the plain values of a record's provenance, so that pages
 say the same. Moments are in UTC.
 """
 
+import contextlib
 import dataclasses
 import datetime
 import math
@@ -28,25 +29,29 @@ MONTH_STEPS = (1, 2, 3, 6, 12, 24, 60, 120)
 class Clock:
     """What the numbers on a record's time axis mean.
 
-    `origin` is the moment of number 0, for hours and days. `moments` are those of some episodes, where
-    episodes are counted in the order of timestamps. `rows` says that each row of the log is an episode.
+    `origin` is the moment of number 0, for hours and days, and `last` that of the last episode. `moments`
+    are those of some episodes, where these are counted in the order of timestamps. `rows` says that each
+    row of the log is an episode.
     """
 
     unit: str = "episode"
     column: str | None = None
     origin: Moment | None = None
+    last: Moment | None = None
     moments: tuple[tuple[float, Moment], ...] = ()
     rows: bool = False
 
     @classmethod
     def of(cls, provenance: Mapping[str, Any]) -> Self:
         """The clock of a record, from its provenance in plain values."""
-        columns, origin = provenance["columns"], provenance.get("time_origin")
-        moments = provenance.get("moments") or ()
+        columns, moments = provenance["columns"], provenance.get("moments") or ()
+        ends = (provenance.get(name) for name in ("time_origin", "time_last"))
+        origin, last = (None if one is None else Moment.fromisoformat(one) for one in ends)
         return cls(
             unit=provenance["time_unit"],
             column=columns.get("time") or None,
-            origin=None if origin is None else Moment.fromisoformat(origin),
+            origin=origin,
+            last=last,
             moments=tuple((float(number), Moment.fromisoformat(text)) for number, text in moments),
             rows=not columns.get("episode") and not columns.get("time"),
         )
@@ -70,11 +75,31 @@ class Clock:
             self.unit, f"{self.units} since the first episode"
         )
 
+    @property
+    def first(self) -> Moment | None:
+        """When the log begins, if that is known."""
+        return self.moments[0][1] if self.moments else self.origin
+
+    @property
+    def period(self) -> str | None:
+        """From when to when the log reaches, as in "2025-12-10 to 2026-03-04", if that is known."""
+        if self.first is None or self.last is None:
+            return None
+        return " to ".join(dict.fromkeys(map(self._written, (self.first, self.last))))
+
+    def growth(self, share: float) -> str | None:
+        """How long the log takes to grow by this share of its length, at its own pace, if that is known."""
+        if self.first is None or self.last is None:
+            return None
+        with contextlib.suppress(OverflowError):
+            return _length((self.last - self.first) * share)
+        return None
+
     def moment(self, number: float) -> Moment | None:
         """The moment of a number on the time axis, if it is known."""
         try:
             if self.origin is not None:
-                return self.origin + number * UNITS[self.unit]
+                return self.origin + float(number) * UNITS[self.unit]
             if not self.moments or not self.moments[0][0] <= number <= self.moments[-1][0]:
                 return None
             numbers, seconds = self._knots
@@ -89,8 +114,17 @@ class Clock:
             return self._written(moment)
         if self.unit in UNITS:
             return f"{self.unit} {said}"
-        name = {"number": "time"}.get(self.unit, "row" if self.rows else "episode")
+        if self.rows:
+            return f"the {said}{_ending(round(number))} row"
+        name = "time" if self.unit == "number" else "episode"
         return f"{name} {said}" if moment is None else f"{name} {said} ({self._written(moment)})"
+
+    def episode(self, number: float) -> str:
+        """An episode by its time, within a sentence: the episode of 2026-03-04 13:25, or episode 3,001."""
+        moment = None if self.origin is None else self.moment(number)
+        if moment is not None:
+            return f"the episode of {moment:%Y-%m-%d %H:%M}"
+        return f"the episode at {self.at(number)}" if self.unit == "number" else self.at(number)
 
     def cell(self, number: float) -> str:
         """A time in a table: the date if it is known, else the number."""
@@ -157,6 +191,11 @@ class Clock:
 
 def _time_figure(number: float) -> str:
     return f"{number:,.0f}" if abs(number) >= 1e6 else f"{number:,.6g}"
+
+
+def _ending(number: int) -> str:
+    """Of an ordinal, as in 21st and 11th."""
+    return "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
 
 
 def _length(length: datetime.timedelta) -> str:

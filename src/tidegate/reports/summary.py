@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .calendar import Clock
-from .log_words import names, sentence
+from .log_words import names
 from .numbers import count, figure, lift, signed
 
 Plain = Mapping[str, Any]
@@ -64,7 +64,7 @@ def _check(content: Plain) -> Iterator[str]:
     else:
         yield "This log can be used: no check found a problem."
     if content["policy"] == "behavior":
-        yield "Name a policy to check overlap and support for it."
+        yield "Name a policy (`policy`) to check overlap and support for it."
 
 
 def _backtest(content: Plain) -> Iterator[str]:
@@ -74,7 +74,11 @@ def _backtest(content: Plain) -> Iterator[str]:
 
 def _plan(content: Plain) -> Iterator[str]:
     yield from _caveats(content)
-    yield content["plan"]["sentence"]
+    found = content["plan"]
+    yield found["sentence"]
+    if found["more_episodes"]:
+        wait = Clock.of(content["provenance"]).growth(found["more_episodes"] / found["num_episodes"])
+        yield from [f"At the pace of this log, that takes about {wait}."] if wait else []
     if content["lacking_actions"]:
         yield f"Actions that lack data: {', '.join(content['lacking_actions'])}."
 
@@ -95,7 +99,7 @@ def _difference(one: Plain) -> str:
 
 
 def _caveats(content: Plain) -> Iterator[str]:
-    return (BEWARE + sentence(one) for one in content["caveats"])
+    return (BEWARE + one for one in content["caveats"])
 
 
 def _unit(content: Plain) -> str:
