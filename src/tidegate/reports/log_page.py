@@ -26,7 +26,7 @@ from .log_pictures import (
 from .log_words import Plain, names, sentence, words
 from .numbers import lift
 from .page import templates
-from .summary import _unit, _window
+from .summary import unit_words, window_words
 
 Rows = Sequence[tuple[str, Any]]
 ROLES = {"candidate": "candidate", "safe": "safe policy", "difference": "difference"}
@@ -76,8 +76,8 @@ def log_page(record: Record | Plain) -> str:
         **(_gate_words(data) if gates else {}),
         data=data,
         clock=Clock.of(data["provenance"]),
-        unit=_unit(data),
-        window=_window(data, data["safe"] if gates else data.get("forecast") or {"forecast_episodes": None}),
+        unit=unit_words(data),
+        window=window_words(data, data.get("safe" if gates else "forecast")),
         alerts=[*map(sentence, _caveats(data)), *_warnings(data)],
         tables=[table for role in _checked(data) for table in _tables(data, *role)],
         settings=_settings(data),

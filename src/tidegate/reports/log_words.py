@@ -6,23 +6,19 @@ from typing import Any
 
 from markupsafe import Markup
 
+from .numbers import figure, signed
+
 Plain = Mapping[str, Any]
 
 
 def number(value: float | None) -> str | Markup:
     """A number rounded for reading, with the record's own digits behind it."""
-    if value is None:
-        return "not known"
-    return _data(value, f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}")
+    return "not known" if value is None else _data(value, figure(value))
 
 
 def change(value: float | None) -> str | Markup:
     """The same with its sign."""
-    return (
-        "not known"
-        if value is None
-        else _data(value, f"{value:+,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:+.4g}")
-    )
+    return "not known" if value is None else _data(value, signed(value))
 
 
 def moment(text: str) -> str:

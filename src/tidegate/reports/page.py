@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from ..record import write_whole
 from .figures import STYLE
 from .log_words import change, moment, number, percent, sentence, shown
-from .palette import palette_css, themed
+from .palette import color, palette_css, themed
 
 # Nothing is loaded, run or sent, even if a name from a log should get through as markup.
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 )
-FILTERS = (number, change, percent, moment, shown, sentence)
+FILTERS = (number, change, percent, moment, shown, sentence, color)
 HERE = Path(__file__).parent / "templates"
 
 

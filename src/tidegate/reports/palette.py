@@ -36,10 +36,15 @@ def themed(svg: str) -> str:
     """The same picture with its colours named; whoever does not know a name sees the colour of the day."""
 
     def named(found: re.Match[str]) -> str:
-        paint, color = found.groups()
-        return f"{paint}: var(--{_NAMES[color]}, {color})" if color in _NAMES else found[0]
+        paint, light = found.groups()
+        return f"{paint}: {color(_NAMES[light])}" if light in _NAMES else found[0]
 
     return _PAINT.sub(named, svg)
+
+
+def color(name: str) -> str:
+    """A colour for a style: the one of this name, or that of the day where nobody says what it is."""
+    return f"var(--{name}, {LIGHT[name]})"
 
 
 def palette_css(selector: str = ":root") -> str:
