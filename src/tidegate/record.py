@@ -50,7 +50,8 @@ class Scale:
     """The advantage that one trend model forecasts from the last `span` of the log.
 
     `standard_error` includes the `bias`; `needed` models must pass, `watched` ones must not contradict,
-    and `role` says which in words.
+    and `role` says which in words. A model passes if `lower`, the bound at the test's level, is above the
+    margin; it contradicts if `upper`, the bound at α shared among the watched models, is below it.
     """
 
     model: str
@@ -59,6 +60,8 @@ class Scale:
     point: float
     standard_error: float
     bias: float
+    lower: float
+    upper: float
     p_value: float | None
     needed: bool
     watched: bool

@@ -9,21 +9,24 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import jinja2
 
 from ..checks.goodness import TESTS
 from ..comparison import Reason, Status, Verdict
+from .calendar import Clock
+from .changes import what_would_change
 from .log_pictures import (
     backtest_pictures,
     comparison_picture,
     evaluation_picture,
     scale_picture,
 )
-from .log_words import Plain, names, number, percent, sentence, shown, units, words
+from .log_words import Plain, names, sentence, words
+from .numbers import lift
 from .page import templates
+from .summary import unit_words, window_words
 
 Rows = Sequence[tuple[str, Any]]
 ROLES = {"candidate": "candidate", "safe": "safe policy", "difference": "difference"}
@@ -72,7 +75,9 @@ def log_page(record: Record | Plain) -> str:
     return template.render(
         **(_gate_words(data) if gates else {}),
         data=data,
-        units=units(data),
+        clock=Clock.of(data["provenance"]),
+        unit=unit_words(data),
+        window=window_words(data, data.get("safe" if gates else "forecast")),
         alerts=[*map(sentence, _caveats(data)), *_warnings(data)],
         tables=[table for role in _checked(data) for table in _tables(data, *role)],
         settings=_settings(data),
@@ -83,15 +88,15 @@ def log_page(record: Record | Plain) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    found = templates(Path(__file__).parent / "templates")
-    found.filters.update(number=number, percent=percent, shown=shown, sentence=sentence)
+    found = templates()
     pictures = (backtest_pictures, comparison_picture, evaluation_picture, scale_picture)
     found.globals.update({draw.__name__: draw for draw in pictures})
     return found
 
 
-def _gate_words(data: Plain) -> dict[str, str]:
+def _gate_words(data: Plain) -> dict[str, Any]:
     """The verdict and the reason without the words of statistics."""
+    advantage = data["advantage"]
     says, joint = SAYS.get(data["reason"], ("cannot say whether", "nor whether"))
     if data["verdict"] == Verdict.DEPLOY.name and not data["guaranteed"]:
         says = "shows, by its numbers alone, that"
@@ -102,7 +107,14 @@ def _gate_words(data: Plain) -> dict[str, str]:
     joined = f", {joint} every guardrail holds ({', '.join(broken)})" if broken else ""
     if rails and not broken and data["verdict"] == Verdict.DEPLOY.name:
         joined = ", and that every guardrail holds"
-    return {"verdict": Verdict[data["verdict"]].value, "says": says, "joined": joined}
+    return {
+        "verdict": Verdict[data["verdict"]].value,
+        "says": says,
+        "joined": joined,
+        "passes": advantage["lower"] is not None and advantage["lower"] > -advantage["margin"],
+        "lift": lift(advantage["point"], data["safe"]),
+        "changes": what_would_change(data),
+    }
 
 
 def _checked(data: Plain) -> list[tuple[str, Sequence[Plain], bool]]:
