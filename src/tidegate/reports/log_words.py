@@ -6,6 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
+from .numbers import figure
+
 Plain = Mapping[str, Any]
 UNITS = {"episode": "episodes", "hour": "hours", "day": "days", "number": "units of time"}
 AXES = {
@@ -20,7 +22,7 @@ def number(value: float | None) -> str | Markup:
     """A number rounded for reading, with the record's own digits behind it."""
     if value is None:
         return "not known"
-    return _data(value, f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}")
+    return _data(value, figure(value))
 
 
 def percent(value: float | None) -> str | Markup:
