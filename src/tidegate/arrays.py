@@ -15,7 +15,7 @@ import math
 import os
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import FunctionType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
@@ -34,12 +34,19 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
+Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
 DIGEST = hashlib.sha256().digest_size
 MIN_ROOM = 8
+
+
+def unreported(items: Iterable[Any]) -> Iterable[Any]:
+    """Long work whose progress nobody watches."""
+    return items
 
 
 def map_leaves(function: Callable[..., Any], tree: T, *others: Any) -> T:
@@ -72,11 +79,14 @@ def room_for(count: int) -> int:
 
 
 def in_double(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function that takes and returns plain records with 64-bit JAX inside."""
+    """Run a function that takes and returns plain records with 64-bit JAX inside.
+
+    NumPy is as quiet as JAX about numbers that are not finite: tests and findings look for them.
+    """
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), np.errstate(all="ignore"):
             return function(*args, **kwargs)
 
     return run

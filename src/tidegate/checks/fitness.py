@@ -106,7 +106,7 @@ def forecast_and_check(
     names: Names = NUMBERED,
 ) -> tuple[Forecast, LogCheck]:
     """The forecast of the policy that a gate on this log makes, and whether the log is fit for it."""
-    given = None if training is None else TrainingEpisodes(training)
+    log, given = in_time_order(log), None if training is None else TrainingEpisodes(training)
     seen, held_out = with_training(settings, given, HeldOutEpisodes(log, span or log.span))
     chosen, tested = policy or BehaviorPolicy(), held_out.log
     comparison, axis = compare_once(settings, chosen, BehaviorPolicy(), held_out, seen)

@@ -26,7 +26,7 @@ from .choices import Preset
 from .conditions import WEEK, Conditions
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
-from .opening import Log, OpenLog, PolicyLike, Stage, open_log, policy_name, silent
+from .opening import Log, OpenLog, PolicyLike, Stage, counted, open_log, policy_name, silent
 from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
 from .showing import Shown
@@ -118,8 +118,7 @@ def improve(
     over = wanted.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, over, safe_policy, None)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
-    stage("searching for a candidate")
-    candidate, details = _search(training, safe_policy, over, choices, seed)
+    candidate, details = _search(training, safe_policy, over, choices, seed, stage)
     record = _training_record(opened, training.log, choices, candidate)
     trial = Trial(
         opened=opened,
@@ -151,6 +150,7 @@ def _search(
     settings: PlainSettings,
     choices: SearchChoices,
     seed: int,
+    stage: Stage,
 ) -> tuple[ParametricPolicy, dict[str, Any]]:
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
@@ -170,7 +170,15 @@ def _search(
     )
     # A safe policy that reads features would misread scaled ones.
     rival = safe if scaling is None or isinstance(safe, LoggedPolicy) else None
-    found = search_candidate(start, seen, settings.forecast(), details, against=rival, seed=seed)
+    found = search_candidate(
+        start,
+        seen,
+        settings.forecast(),
+        details,
+        against=rival,
+        seed=seed,
+        progress=counted(stage, "searching for a candidate"),
+    )
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 
 
