@@ -594,7 +594,7 @@ def _broken_rewards(value: float) -> EpisodeLog:
         (_recorded(np.inf), RecordedPolicy("new"), "not a finite"),
         (_broken_rewards(np.nan), POLICY, "not a finite"),
         (_broken_rewards(np.inf), None, "not a finite"),
-        (_broken_rewards(1e308), POLICY, "could not be determined"),
+        (_broken_rewards(1e308), POLICY, "not a finite number"),
         (_log(50, episode_numbers=np.r_[1, 1e6 + np.arange(49)]), None, "cannot be identified"),
     ],
 )

@@ -305,12 +305,18 @@ def test_a_saved_policy_is_kept_to_its_features_actions_and_record(
 ) -> None:
     path = tmp_path / "found.json"
     record = wf.save_improvement(improved, path)
+    other = wf.LogFile(LOG.with_columns(action=pl.lit("water")), WITH_LOAD.columns)
+    with pytest.raises(tg.PolicyError, match="and not 'water', which the log has"):
+        gate(other, f"policy:{path}")
+    twin = wf.LogFile(LOG.rename({"load": "x"}), Columns(features=("x",)))
+    with pytest.raises(tg.PolicyError, match="looks at column 'load', and the log has none"):
+        gate(twin, f"policy:{path}")
+    tg.save_policy(improved.policy, path)  # without names, it is taken by position
+    with pytest.raises(tg.PolicyError, match="made for the features"):
+        gate(twin, f"policy:{path}")
     fewer = wf.LogFile(LOG.with_columns(action=pl.lit("coffee")), WITH_LOAD.columns)
     with pytest.raises(tg.PolicyError, match="made for the actions"):
         gate(fewer, f"policy:{path}")
-    twin = wf.LogFile(LOG.with_columns(x="load"), Columns(features=("x",)))
-    with pytest.raises(tg.PolicyError, match="made for the features"):
-        gate(twin, f"policy:{path}")
     tg.save_policy(tg.LinearPolicy(np.zeros((1, 3)), np.zeros(3)), path)
     with pytest.raises(tg.PolicyError, match="a policy other than the candidate"):
         gate(WITH_LOAD, f"policy:{path}")

@@ -12,7 +12,6 @@ import datetime
 import enum
 import errno
 import functools
-import hashlib
 import itertools
 import json
 import math
@@ -33,9 +32,9 @@ import numpy as np
 
 from .arrays import Floats, Integers
 from .comparison import Reason, Status, Verdict
-from .door import bounded_bytes
 from .errors import SettingsError
 from .forecast import Forecast
+from .inputs import bounded_bytes, content_hash
 from .policies import Policy, policy_values
 
 T = TypeVar("T")
@@ -51,7 +50,8 @@ class Scale:
     """The advantage that one trend model forecasts from the last `span` of the log.
 
     `standard_error` includes the `bias`; `needed` models must pass, `watched` ones must not contradict,
-    and `role` says which in words.
+    and `role` says which in words. A model passes if `lower`, the bound at the test's level, is above the
+    margin; it contradicts if `upper`, the bound at α shared among the watched models, is below it.
     """
 
     model: str
@@ -60,6 +60,8 @@ class Scale:
     point: float
     standard_error: float
     bias: float
+    lower: float
+    upper: float
     p_value: float | None
     needed: bool
     watched: bool
@@ -324,9 +326,7 @@ def sealed(kind: str, content: dict[str, Any], version: int = FORMAT) -> dict[st
 
 def record_hash(content: dict[str, Any]) -> str:
     """SHA-256 of everything but seal and signature, with numbers written so that every bit counts."""
-    rest = {name: value for name, value in content.items() if name not in (SEAL, SIGNATURE)}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return content_hash(content, SEAL, SIGNATURE)
 
 
 def write_record(content: dict[str, Any], path: str | Path) -> None:

@@ -43,6 +43,7 @@ OVERLAP = (
     "horizon_effective_sample_size",
 )  # fmt: skip
 MANY_EPISODES, FEW_EPISODES = 100, 30
+NEARLY_ALL = 0.95  # of the logged episodes: a policy nearer to the logged one would gain nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -116,7 +117,7 @@ def forecast_and_check(
     trend = trend_behind(settings, tested, comparison, axis, "candidate")
     check = _fitness(log, policy, settings, needed, axis, tested, fit.returns, trend, names)
     found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
-    return forecast, check.including(*found)
+    return forecast, _with_one_cause(check.including(*found), needed)
 
 
 @in_double
@@ -141,7 +142,7 @@ def check_tested(
         trend = trend_behind(settings, log, comparison, axis, role)
         found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
         checks[role] = checks[role].including(*found) if role in checks else _only(log, found)
-    return checks
+    return {role: _with_one_cause(check, settings.least_episodes) for role, check in checks.items()}
 
 
 def trend_behind(
@@ -204,9 +205,31 @@ def _shape_findings(log: EpisodeLog, needed: int, names: Names) -> tuple[Finding
 
 def _count(n: int, needed: int) -> Finding:
     if n < needed:
-        sentence = f"{n:,} episodes: the gate needs at least {needed:,}."
-        return found("episodes", n, sentence, level=Level.WARNING)
+        return found("episodes", n, _too_few(n, needed), level=Level.WARNING)
     return found("episodes", n, f"{n:,} episodes.")
+
+
+def _too_few(n: int, needed: int) -> str:
+    return f"{n:,} episode{'s are' if n > 1 else ' is'} too few; the gate needs at least {needed:,}."
+
+
+def _with_one_cause(check: LogCheck, needed: int) -> LogCheck:
+    """Where there are too few episodes, all that cannot be known for want of them says just that."""
+    n = check.num_episodes
+    if not 0 < n < needed:
+        return check
+    findings = tuple(
+        dataclasses.replace(one, sentence=_too_few(n, needed)) if _for_want_of_episodes(one) else one
+        for one in check.findings
+    )
+    return dataclasses.replace(check, findings=findings)
+
+
+def _for_want_of_episodes(one: Finding) -> bool:
+    if one.level is not Level.WARNING:
+        return False
+    unknown = one.value is None and "too few" in one.sentence
+    return unknown or one.name in ("lookahead", *OVERLAP[2:])
 
 
 def _lengths(log: EpisodeLog) -> Finding:
@@ -249,13 +272,16 @@ def _overlap_findings(
     followed = whole
     if tested is not log:
         followed = np.asarray(_ratios(policy, tested, discount)[0])[time_order(tested)]
-    return (
-        _largest(float(largest)),
-        mean_ratio_finding(stopped),
-        _worth("effective_sample_size", whole, "The log is"),
+    worth = _worth("effective_sample_size", whole, "The log is")
+    parts: tuple[Finding, ...] = (
         _worth("recent_effective_sample_size", recent, "The last quarter is"),
         _horizon_worth(followed[trend.rows], trend.weights, trend.doubt),
     )
+    if worth.level is Level.WARNING:  # a part of what is worth little is worth less: that has one cause
+        parts = tuple(
+            one if one.value is None else dataclasses.replace(one, sentence=worth.sentence) for one in parts
+        )
+    return _largest(float(largest)), mean_ratio_finding(stopped), worth, *parts
 
 
 @kept
@@ -313,7 +339,7 @@ def mean_is_one(ratios: Floats) -> float:
 def _worth(name: str, ratios: Floats, subject: str) -> Finding:
     worth = float(effective_sample_size(ratios))
     sentence = f"{subject} worth {worth:,.0f} on-policy episodes ({ratios.size:,} were logged)."
-    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+    return found(name, worth, sentence + _advice(worth, ratios.size), level=_worth_level(worth))
 
 
 def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
@@ -324,7 +350,7 @@ def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     sentence = (
         f"As the forecast weighs it, the log is worth {worth:,.0f} equally weighted on-policy episodes."
     )
-    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+    return found(name, worth, sentence + _advice(worth, ratios.size), level=_worth_level(worth))
 
 
 def _worth_level(worth: float) -> Level:
@@ -333,10 +359,12 @@ def _worth_level(worth: float) -> Level:
     return Level.NOTE if worth < MANY_EPISODES else Level.OK
 
 
-def _advice(worth: float) -> str:
+def _advice(worth: float, logged: int) -> str:
     if worth >= MANY_EPISODES:
         return ""
-    return " That is little: collect more, or take a policy nearer to the one that collected the log."
+    near = worth > NEARLY_ALL * logged
+    other = "" if near else ", or take a policy nearer to the one that collected the log"
+    return f" That is little: collect more{other}."
 
 
 def _drift(settings: ForecastSettings, axis: TimeAxis, log: EpisodeLog, returns: Any) -> Finding:

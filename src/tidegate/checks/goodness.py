@@ -99,7 +99,7 @@ def trend_doubt(fit: TrendFit) -> str:
     n, columns = int(np.sum(fit.design.present)), int(fit.design.num_columns)
     returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
     if n < max(MIN_EPISODES, 2 * columns):
-        return f"{n} episodes are too few for {columns} time features"
+        return f"{n} episodes are too few for a trend with {columns} time features"
     if not np.all(np.isfinite(returns)):
         return "an estimated return is not a finite number"
     if not float(fit.design.conditioning) > np.sqrt(np.finfo(np.float64).eps):

@@ -112,18 +112,22 @@ def plan(
     seen, tested = with_training(settings, given, HeldOutEpisodes(log, span))
     safe = BehaviorPolicy() if safe is None else safe
     outcome, axis = compare_once(settings, candidate, safe, tested, seen)
-    return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome), names)
+    needed = _action_need(candidate, tested.log, outcome)
+    return outlook(settings, log.num_episodes, axis, outcome, needed, names=names)
 
 
-def _plan(
+@in_double
+def outlook(
     settings: ForecastSettings,
-    log: EpisodeLog,
+    num_episodes: int,
     axis: TimeAxis,
     outcome: Comparison,
-    actions: ActionNeed | None,
-    names: Names,
+    actions: ActionNeed | None = None,
+    *,
+    names: Names = NUMBERED,
 ) -> Plan:
-    reason, n = Reason(int(outcome.reason)), log.num_episodes
+    """How many more than `num_episodes` the gate would need, from a comparison that was made already."""
+    reason, n = Reason(int(outcome.reason)), num_episodes
     advantage, error = float(outcome.point), float(outcome.standard_error)
     widths = advantage - float(outcome.lower)
     finite = math.isfinite(advantage + error + widths)

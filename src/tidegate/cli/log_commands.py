@@ -297,18 +297,18 @@ def backtest(
 def plan(
     log: LogFlags,
     forecast: ForecastFlags,
+    output: OutputFlags,
     candidate: Candidate,
     safe: Safe = "behavior",
     training: Training = None,
     candidate_from: CandidateFrom = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """About how many more episodes until this candidate could pass, and which actions lack data?
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
     policies = _policies(candidate, safe, training, candidate_from)
-    _print(_run("plan", log, forecast, **policies), as_json)
+    _finish(_run("plan", log, forecast, **policies), output)
 
 
 def verify(

@@ -11,6 +11,7 @@ from ..checks.backtest import Backtest, backtest
 from ..checks.findings import Finding, Level
 from ..checks.fitness import LogCheck, check_tested
 from ..checks.goodness import TESTS
+from ..checks.plan import Plan, outlook
 from ..comparison import Reason, Status, Verdict
 from ..forecast import ForecastSettings
 from ..gates.finite_sample import RangeBound, range_bound
@@ -53,7 +54,8 @@ class GateRecord(Shown):
     `checks` are the findings about the test episodes: for each policy, and for their difference where the
     test rests on it. `caveats` are sentences that belong beside the verdict: with any of them it is not
     guaranteed, and KEEP, unless the user has allowed that. `assumptions` are what no log can show. `range`
-    is a finite-sample bound, if the range of the rewards was given. `backtest` is None if no past dates were
+    is a finite-sample bound, if the range of the rewards was given. `outlook` says how many more episodes the
+    test of the reward would need. `backtest` is None if no past dates were
     asked for, `budget` if the test used all of α. Times are in UTC; after `expires_at`, ask again.
     """
 
@@ -70,6 +72,7 @@ class GateRecord(Shown):
     expires_at: str
     overlap: Overlap
     training: TrainingRecord | None
+    outlook: Plan
     dates: int
     backtest: Backtest | None
     budget: Grant | None
@@ -235,6 +238,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     """The tests, and the checks of their episodes."""
     trial = allowed(trial, grant)
     forecasting, held_out = trial.settings.forecast(), trial.held_out
+    given = held_out.log.num_episodes
     # Split once: the tests, the findings and the backtest look at the same episodes.
     seen, held_out = with_training(forecasting, trial.seen, held_out)
     training = None if seen is None else seen.log
@@ -291,6 +295,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         expires_at=written(moment + asked_for.valid_for),
         overlap=trial.overlap,
         training=trial.training,
+        outlook=outlook(forecasting, given, found.axis, found.comparison, names=names_of(trial.opened)),
         dates=asked_for.dates,
         backtest=past,
         budget=grant,
@@ -331,4 +336,4 @@ def _misfits(checks: dict[str, LogCheck], voided_by: tuple[str, ...]) -> Iterato
             ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
         ):
             if found:
-                yield f"{start} for {WHOSE[role]}: {' '.join(one.sentence for one in found)}"
+                yield f"{start} for {WHOSE[role]}: {' '.join(dict.fromkeys(one.sentence for one in found))}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .calendar import Clock
-from .log_words import names
+from .log_words import moment, names
 from .numbers import count, figure, lift, signed
 
 Plain = Mapping[str, Any]
@@ -26,7 +26,7 @@ def _gate(content: Plain) -> Iterator[str]:
     yield content["headline"]
     yield advantage_line(content)
     yield from _caveats(content)
-    yield f"Status {content['status']}, good until {_expiry(content['expires_at'])}."
+    yield f"Status {content['status']}, good until {moment(content['expires_at'])}."
 
 
 def advantage_line(content: Plain) -> str:
@@ -41,16 +41,16 @@ def advantage_line(content: Plain) -> str:
     p_value = found["p_value"]
     tested = "" if p_value is None else f" (p = {p_value:.2g}, which must be at most {found['level']:.3g})"
     return (
-        f"Advantage {_unit(content)}: {signed(found['point'], 3)}{relative}{at_least}{tested}, over "
-        f"{_window(content, content['safe'])}."
+        f"Advantage {unit_words(content)}: {signed(found['point'], 3)}{relative}{at_least}{tested}, over "
+        f"{window_words(content, content['safe'])}."
     )
 
 
 def _evaluate(content: Plain) -> Iterator[str]:
     forecast = content["forecast"]
     yield (
-        f"{content['policy']} is forecast to earn {_interval(forecast)} {_unit(content)} over "
-        f"{_window(content, forecast)}."
+        f"{content['policy']} is forecast to earn {_interval(forecast)} {unit_words(content)} over "
+        f"{window_words(content, forecast)}."
     )
     yield f"If nothing changed: {_interval(content['stationary'])}."
     yield from _caveats(content)
@@ -59,8 +59,9 @@ def _evaluate(content: Plain) -> Iterator[str]:
 def _check(content: Plain) -> Iterator[str]:
     warned = [one for one in content["check"]["findings"] if one["level"] == "WARNING"]
     yield from _caveats(content["provenance"])
-    if warned:
-        yield f"{count(len(warned), 'warning')}: {names(warned)}."
+    causes = list({one["sentence"]: one for one in reversed(warned)}.values())[::-1]
+    if causes:
+        yield f"{count(len(causes), 'warning')}: {names(causes)}."
     else:
         yield "This log can be used: no check found a problem."
     if content["policy"] == "behavior":
@@ -102,7 +103,7 @@ def _caveats(content: Plain) -> Iterator[str]:
     return (BEWARE + one for one in content["caveats"])
 
 
-def _unit(content: Plain) -> str:
+def unit_words(content: Plain) -> str:
     """What is earned: the reward by its name, unless it is just called that."""
     name = content["provenance"]["columns"]["reward"]
     return "per episode" if name == "reward" else f"per episode ('{name}')"
@@ -113,15 +114,11 @@ def _interval(forecast: Plain) -> str:
     return f"{point} ({lower} to {upper}, α = {forecast['alpha']:g})"
 
 
-def _window(content: Plain, forecast: Plain) -> str:
-    ends = forecast["forecast_episodes"]
+def window_words(content: Plain, forecast: Plain | None) -> str:
+    """For which time a forecast is: its own window, or as long as the record's lookahead."""
+    ends = None if forecast is None else forecast["forecast_episodes"]
     clock = Clock.of(content["provenance"])
     return clock.window(*ends) if ends else f"the next {clock.span(content['settings']['lookahead'])}"
-
-
-def _expiry(text: str) -> str:
-    """A moment as it is written in a record, without its seconds."""
-    return f"{text[:10]} {text[11:16]} UTC"
 
 
 _SUMMARIES: dict[str, Callable[[Plain], Iterator[str]]] = {
