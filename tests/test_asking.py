@@ -16,6 +16,7 @@ from tidegate import commands as wf
 from tidegate.commands.asking import Named, NamedSearch, keywords
 from tidegate.commands.opening import LogFile
 from tidegate.commands.settings import PlainSettings, SearchChoices
+from tidegate.commands.training import Overlap
 from tidegate.logs import Columns, TimeUnit
 from tidegate.policies import BehaviorPolicy
 from tidegate.record import Advantage
@@ -283,6 +284,20 @@ def test_a_search_by_keyword() -> None:
     )
     assert found.deploys == found.gate.deploys
     assert found.advantage is found.gate.advantage
+
+
+def test_a_search_on_an_episode_log_is_saved_and_gated(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    states, actions = rng.normal(size=(COUNT, 1, 2)), rng.integers(0, 2, COUNT)
+    rewards = actions * states[:, 0, 0] + 0.1 * rng.normal(size=COUNT)
+    log = tg.EpisodeLog.from_arrays(actions, rewards, np.full(COUNT, 0.5), states=states, num_actions=2)
+    found = tg.improve(log, settings=PAPER, steps=3)
+    assert found.training.features == ("feature_0", "feature_1")
+    path = tmp_path / "policy.json"
+    wf.save_improvement(found, path)
+    record = tg.gate(log, candidate=path, settings=PAPER)
+    assert record.overlap is Overlap.HELD_OUT
+    assert record.to_dict()["candidate"]["policy_hash"] == found.to_dict()["candidate"]["policy_hash"]
 
 
 def test_what_a_record_says_of_itself(usual: wf.GateRecord) -> None:

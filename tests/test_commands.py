@@ -114,8 +114,10 @@ def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> N
     for chosen in (PLAIN, PAPER):
         record = wf.evaluate(LOG, policy="column:new_prob", settings=chosen)
         streamed = wf.evaluate(path, policy="column:new_prob", settings=chosen, stream=True)
-        for mine, settings in ((record.forecast, chosen.forecast()), (record.stationary, still)):
-            assert mine.lower == tg.forecast_performance(policy, log, settings).lower
+        gated = gate(settings=chosen).decision.candidate
+        assert plain(record.forecast) == plain(gated)
+        flat = forecast_returns(gated.returns, gated.episode_numbers, still)
+        assert (record.stationary.lower, record.stationary.upper) == (flat.lower, flat.upper)
         assert (record.streamed, streamed.streamed) == (False, True)
         assert {one.name for one in streamed.findings} == {"mean_ratio"}
         # A stream has no model of the rewards: the returns are those of importance sampling.
@@ -303,12 +305,18 @@ def test_a_saved_policy_is_kept_to_its_features_actions_and_record(
 ) -> None:
     path = tmp_path / "found.json"
     record = wf.save_improvement(improved, path)
+    other = wf.LogFile(LOG.with_columns(action=pl.lit("water")), WITH_LOAD.columns)
+    with pytest.raises(tg.PolicyError, match="and not 'water', which the log has"):
+        gate(other, f"policy:{path}")
+    twin = wf.LogFile(LOG.rename({"load": "x"}), Columns(features=("x",)))
+    with pytest.raises(tg.PolicyError, match="looks at column 'load', and the log has none"):
+        gate(twin, f"policy:{path}")
+    tg.save_policy(improved.policy, path)  # without names, it is taken by position
+    with pytest.raises(tg.PolicyError, match="made for the features"):
+        gate(twin, f"policy:{path}")
     fewer = wf.LogFile(LOG.with_columns(action=pl.lit("coffee")), WITH_LOAD.columns)
     with pytest.raises(tg.PolicyError, match="made for the actions"):
         gate(fewer, f"policy:{path}")
-    twin = wf.LogFile(LOG.with_columns(x="load"), Columns(features=("x",)))
-    with pytest.raises(tg.PolicyError, match="made for the features"):
-        gate(twin, f"policy:{path}")
     tg.save_policy(tg.LinearPolicy(np.zeros((1, 3)), np.zeros(3)), path)
     with pytest.raises(tg.PolicyError, match="a policy other than the candidate"):
         gate(WITH_LOAD, f"policy:{path}")

@@ -5,11 +5,14 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import tidegate
+from tidegate.checks.findings import Level, found, told_once, undetermined
 from tidegate.cli.speaking import flags, spoken, spoken_error
 from tidegate.commands import PlainSettings
+from tidegate.reports.log_page import log_page
 
 ROOT = Path(tidegate.__file__).parent
 # Options of other programs.
@@ -92,3 +95,53 @@ def test_both_languages(capfd: pytest.CaptureFixture[str]) -> None:
         refused()
     assert ended(refused) == 2
     assert "say so with --allow-large-alpha." in capfd.readouterr().err
+
+
+COUNT = 8
+ACTIONS = np.array([0, 1, 1, 0, 1, 0, 0, 1])
+EIGHT = {
+    "episode": np.arange(1, COUNT + 1),
+    "action": ACTIONS,
+    "behavior_prob": np.full(COUNT, 0.5),
+    "reward": ACTIONS + np.linspace(0.0, 0.3, COUNT) ** 2,
+    "new_prob": np.where(ACTIONS == 1, 0.8, 0.2),
+}
+
+
+def test_a_log_of_eight_rows_gets_one_warning() -> None:
+    """Twelve findings are not known, or bad, for want of episodes: that is said once."""
+    record = tidegate.check(EIGHT, policy="column:new_prob")
+    cause, *rest = [one for one in told_once({"": record.check.findings}) if one.level is Level.WARNING]
+    assert not rest
+    assert cause.sentence == "8 episodes are too few; the gate needs at least 18."
+    assert len(cause.names) == len(record.check.warnings) == 12
+    assert cause.names[0] == "episodes"
+    assert str(record).splitlines() == ["1 warning: episodes."]
+    # Each is still found by its name, as programs want it.
+    assert record.check["drift"].value is None
+    assert record.check["effective_sample_size"].value is not None
+
+
+def test_a_gate_of_eight_rows_names_its_cause_once() -> None:
+    record = tidegate.gate(EIGHT, candidate="column:new_prob")
+    told = told_once({role: check.warnings for role, check in record.checks.items()})
+    assert [(one.about, one.sentence) for one in told] == [
+        (("candidate", "safe", "difference"), "6 episodes are too few; the gate needs at least 12.")
+    ]
+    page = log_page(record)
+    alert = page[page.index("Before you rely on this") :]
+    alert = alert[: alert.index("</ul>")]
+    assert alert.count("too few") == 1
+    assert "For the candidate, the safe policy and the difference: 6 episodes are too few;" in alert
+    assert "Not known: horizon effective sample size, drift, trend misfit" in alert
+
+
+def test_other_causes_are_told_once_too() -> None:
+    doubt = [undetermined(name, "an estimated return is not a finite number") for name in ("drift", "jump")]
+    (told,) = told_once({"candidate": doubt, "safe": doubt[:1]})
+    assert told.names == ("drift", "jump")
+    assert told.about == ("candidate", "safe")
+    assert told.sentence == "An estimated return is not a finite number."
+    assert str(doubt[0]) == "WARNING: drift not known. An estimated return is not a finite number."
+    fine = [found("jump", 1.0, "No jump is seen."), found("drift", 2.0, "It drifts.", level=Level.NOTE)]
+    assert [one.names for one in told_once({"": fine})] == [("drift",), ("jump",)]

@@ -17,8 +17,8 @@ from tidegate.reports.summary import summary
 
 START = datetime.datetime(2025, 12, 10, 3, 20)
 EPISODES, DAYS = 240, 84
-COLUMNS = {"episode": None, "step": None, "reward": "revenue", "time": "when"}
-SETTINGS = {"preset": "paper", "basis": "constant", "draws": 100}
+COLUMNS: dict[str, Any] = {"episode": None, "step": None, "reward": "revenue", "time": "when"}
+SETTINGS: dict[str, Any] = {"preset": "paper", "basis": "constant", "draws": 100}
 FLAGS = ["--episode", "", "--step", "", "--reward", "revenue", "--time", "when"]
 PAPER = ["--preset", "paper", "--basis", "constant", "--draws", "100", "--lookahead", "7d"]
 

@@ -30,6 +30,7 @@ from .errors import SettingsError as SettingsError
 from .errors import TidegateError as TidegateError
 from .forecast import ForecastSettings as ForecastSettings
 from .forecast import forecast_performance as forecast_performance
+from .logs.saved import load_policy as load_policy
 from .loop import SpinSettings as SpinSettings
 from .policies import GaussianPolicy as GaussianPolicy
 from .policies import LinearPolicy as LinearPolicy
@@ -38,7 +39,6 @@ from .policies import Policy as Policy
 from .policies import RecordedPolicy as RecordedPolicy
 from .policies import SoftmaxPolicy as SoftmaxPolicy
 from .policies import TabularPolicy as TabularPolicy
-from .policies import load_policy as load_policy
 from .presets import multiscale_settings as multiscale_settings
 from .presets import paper_settings as paper_settings
 from .record import save_policy as save_policy

@@ -6,9 +6,18 @@ and that moved the baseline's violation rate by a whole point.
 """
 
 import abc
+import contextlib
+import dataclasses
+import enum
 import functools
+import hashlib
 import math
-from collections.abc import Callable
+import os
+import pickle
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import FunctionType
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar
 
 import equinox as eqx
@@ -16,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
+from jax import export
 from jaxtyping import Array, Float, Int, Shaped
 
 ArrayLike: TypeAlias = jax.Array | npt.NDArray[Any]
@@ -24,9 +34,19 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
+Progress: TypeAlias = Callable[[Iterable[Any]], Iterable[Any]]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+
+DIGEST = hashlib.sha256().digest_size
+MIN_ROOM = 8
+
+
+def unreported(items: Iterable[Any]) -> Iterable[Any]:
+    """Long work whose progress nobody watches."""
+    return items
 
 
 def map_leaves(function: Callable[..., Any], tree: T, *others: Any) -> T:
@@ -41,12 +61,32 @@ def replace_at(where: Callable[[T], Any], tree: T, values: Any) -> T:
     return replaced
 
 
+def with_zeros(rows: Any, count: int, axis: int = 0) -> Any:
+    """An array with `count` zeros behind it; NumPy's stay NumPy's."""
+    xp = rows.__array_namespace__()
+    shape = (*rows.shape[:axis], count, *rows.shape[axis + 1 :])
+    return xp.concatenate([rows, xp.zeros(shape, rows.dtype)], axis=axis)
+
+
+def room_for(count: int) -> int:
+    """The next of 8, 10, 12, 14, 16, 20, 24, …: at most a quarter more than is needed."""
+    room = step = MIN_ROOM // 4
+    while room < max(count, MIN_ROOM):
+        room += step
+        if room == 8 * step:
+            step *= 2
+    return room
+
+
 def in_double(function: Callable[P, R]) -> Callable[P, R]:
-    """Run a function that takes and returns plain records with 64-bit JAX inside."""
+    """Run a function that takes and returns plain records with 64-bit JAX inside.
+
+    NumPy is as quiet as JAX about numbers that are not finite: tests and findings look for them.
+    """
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with jax.enable_x64(True):
+        with jax.enable_x64(True), np.errstate(all="ignore"):
             return function(*args, **kwargs)
 
     return run
@@ -61,6 +101,140 @@ def full_products(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return run
+
+
+class _Unnamed(Exception):
+    """Something that another process could not recognise."""
+
+
+def kept(function: Callable[P, R]) -> Callable[P, R]:
+    """Compile a function of arrays and settings; what was traced once is not traced again.
+
+    Tracing takes longer than all else that a command does, so the traced program is kept beside JAX's
+    compiled ones, if JAX keeps these in a folder, for this and other processes. With or without a folder,
+    the program that runs is the same one, so the numbers are too. Its results are NumPy arrays: what is left
+    to do with them is too little to compile. A call from within another program becomes a part of it.
+    """
+
+    anonymous = eqx.filter_jit(function)
+
+    @functools.wraps(function)
+    def run(*args: P.args, **kwargs: P.kwargs) -> R:
+        dynamic, static = eqx.partition((args, kwargs), eqx.is_array)
+        leaves, tree = jax.tree.flatten(dynamic)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
+            return function(*args, **kwargs)
+        try:
+            name = _identity(function, (args, kwargs))
+        except _Unnamed:
+            unkept: R = anonymous(*args, **kwargs)
+            return unkept
+        if name not in _PROGRAMS:
+            _PROGRAMS[name] = _read_program(name) or _traced(name, function, tree, static, leaves)
+        result: R = _PROGRAMS[name](leaves)
+        return result
+
+    return run
+
+
+_PROGRAMS: dict[str, Callable[[list[Any]], Any]] = {}
+
+
+def forget_programs() -> None:
+    """Trace or load every program again when it is next used."""
+    _PROGRAMS.clear()
+
+
+def _traced(
+    name: str, function: Callable[..., Any], tree: Any, static: Any, leaves: list[Any]
+) -> Callable[[list[Any]], Any]:
+    rest: list[Any] = []
+
+    def flat(leaves: list[Any]) -> list[Any]:
+        args, kwargs = eqx.combine(jax.tree.unflatten(tree, leaves), static)
+        dynamic, other = eqx.partition(function(*args, **kwargs), eqx.is_array)
+        outputs, structure = jax.tree.flatten(dynamic)
+        rest[:] = [jax.tree.unflatten(structure, range(len(outputs))), other]
+        return outputs
+
+    content = bytes(export.export(jax.jit(flat))(leaves).serialize())
+    _write_program(name, pickle.dumps((content, *rest)))
+    return _loaded(content, *rest)
+
+
+def _loaded(content: bytes, places: Any, other: Any) -> Callable[[list[Any]], Any]:
+    """The program as a function: `places` says which output goes where, `other` is what is not an array."""
+    call, structure = jax.jit(export.deserialize(bytearray(content)).call), jax.tree.structure(places)
+    return lambda leaves: eqx.combine(jax.tree.unflatten(structure, jax.device_get(call(leaves))), other)
+
+
+def _program_path(name: str) -> Path | None:
+    folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    return Path(folder) / f"{name}.program" if folder and Path(folder).is_dir() else None
+
+
+def _read_program(name: str) -> Callable[[list[Any]], Any] | None:
+    """The program of this name, if it is whole. It is code that runs, as JAX's own programs in the folder."""
+    path = _program_path(name)
+    try:
+        stored = b"" if path is None else path.read_bytes()
+    except OSError:
+        return None
+    seal, content = stored[:DIGEST], stored[DIGEST:]
+    if not content or hashlib.sha256(content).digest() != seal:
+        return None
+    return _loaded(*pickle.loads(content))
+
+
+def _write_program(name: str, content: bytes) -> None:
+    path = _program_path(name)
+    if path is None:
+        return
+    scratch = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
+    with contextlib.suppress(OSError):  # a full disk: then it is traced again
+        scratch.write_bytes(hashlib.sha256(content).digest() + content)
+        scratch.replace(path)
+
+
+def _identity(function: Callable[..., Any], arguments: Any) -> str:
+    """A name for the program: what it was made from, and for which shapes, settings and device."""
+    config = (
+        jax.config.jax_enable_x64,  # type: ignore[attr-defined]
+        jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
+    )
+    parts = (jax.__version__, jax.default_backend(), config, function, arguments)
+    return hashlib.sha256(_source() + _described(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _source() -> bytes:
+    """The digest of the package: programs of any other are not used."""
+    sha = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        sha.update(path.read_bytes())
+    return sha.digest()
+
+
+def _described(value: Any) -> str:
+    """All of a value that shapes a program, as text that another process writes alike."""
+    if eqx.is_array(value):
+        return f"{value.dtype}{value.shape}{getattr(value, 'weak_type', False)}"
+    if isinstance(value, enum.Enum):
+        return f"{_described(type(value))}.{value.name}"
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, tuple | list):
+        return f"{type(value).__name__}({','.join(map(_described, value))})"
+    if isinstance(value, dict):
+        return f"dict({','.join(f'{key!r}:{_described(one)}' for key, one in value.items())})"
+    if isinstance(value, type | FunctionType):
+        if value.__module__.split(".")[0] != __package__ or "<locals>" in value.__qualname__:
+            raise _Unnamed
+        return f"{value.__module__}.{value.__qualname__}"
+    if isinstance(value, eqx.Module):
+        fields = (getattr(value, field.name) for field in dataclasses.fields(value))
+        return f"{_described(type(value))}({','.join(map(_described, fields))})"
+    raise _Unnamed
 
 
 class Layout(eqx.Module):

@@ -5,32 +5,51 @@ that the last forecast episode lies at x = 1 and the solver never sees raw episo
 """
 
 import abc
+from collections.abc import Callable
 from typing import Any, Self
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
 
-from .arrays import ArrayLike
+from .arrays import ArrayLike, Floats
 from .inputs import array_or, number, whole
 
 MAX_ORDER = 100  # more waves than this are not a trend
+LEAST_ROOM = 64  # episodes of a lookahead; the next rooms are four times as large
 WRITTEN_OUT = 16  # columns; a hundred, written out, take a minute to compile
 
 
 class TimeAxis(eqx.Module):
-    """Past and future: from `origin`, one episode before the first, to `lookahead` after the `last`."""
+    """Past and future: from `origin`, one episode before the first, to `lookahead` after the `last`.
+
+    A lookahead that is an array is an argument of the compiled program, with `room` for larger ones.
+    """
 
     origin: Float[ArrayLike, ""] | float
     last: Float[ArrayLike, ""] | float
-    lookahead: int = eqx.field(static=True)
+    lookahead: Int[ArrayLike, ""] | int
+    room: int = eqx.field(static=True)
+
+    def __init__(self, origin: Any, last: Any, lookahead: Any, room: int | None = None) -> None:
+        self.origin, self.last, self.lookahead = origin, last, lookahead
+        self.room = int(lookahead) if room is None else room
 
     @classmethod
     def over(cls, span: tuple[float, float], lookahead: int) -> Self:
-        """The axis of a log with this first and last episode."""
+        """The axis of a log with this first and last episode; one program serves many lookaheads."""
         first, last = span
-        return cls(jnp.asarray(first - 1), jnp.asarray(last), lookahead)
+        room = LEAST_ROOM
+        while room < lookahead:
+            room *= 4
+        return cls(np.asarray(first - 1.0), np.asarray(float(last)), np.asarray(lookahead), room)
+
+    def before(self, last: Any, span: Any = None) -> "TimeAxis":
+        """The axis as it was when `last` was the last episode, going back by `span` if one is given."""
+        origin = self.origin if span is None else last - span
+        return TimeAxis(origin, last, self.lookahead, self.room)
 
     @property
     def end(self) -> Any:
@@ -43,9 +62,15 @@ class TimeAxis(eqx.Module):
         return self.last - self.origin
 
     @property
-    def forecast_times(self) -> Float[Array, " lookahead"]:
+    def forecast_times(self) -> Floats:
         """τ: the episodes whose mean return is forecast."""
-        return jnp.asarray(self.end) + jnp.arange(1 - self.lookahead, 1)
+        return np.asarray(self.end + np.arange(1.0 - int(self.lookahead), 1.0))
+
+    def forecast_mean(self, of_times: Callable[[Any], Float[Array, "n d"]]) -> Float[Array, " d"]:
+        """The mean of a function over the episodes that are forecast."""
+        back = jnp.arange(1 - self.room, 1)
+        rows = of_times(jnp.asarray(self.end) + back)
+        return jnp.sum(jnp.where((back > -self.lookahead)[:, None], rows, 0.0), axis=0) / self.lookahead
 
     @property
     def latest_trial(self) -> Any:
@@ -64,7 +89,7 @@ class TimeAxis(eqx.Module):
 
     def recent(self, span: Any) -> "TimeAxis":
         """The same forecast window, with only the last `span` of the log before it."""
-        return TimeAxis(self.last - span, self.last, self.lookahead)
+        return self.before(self.last, span)
 
     def normalise(self, times: Any) -> Float[Array, " n"]:
         return (jnp.asarray(times) - self.origin) / jnp.asarray(self.end - self.origin)

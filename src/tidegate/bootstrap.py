@@ -229,7 +229,7 @@ def studentized_deviations(fit: TrendFit, multipliers: Multipliers) -> Float[Arr
 
 
 def percentile_t_interval(
-    fit: TrendFit, multipliers: Multipliers, alpha: float, side: Side = Side.BOTH
+    fit: TrendFit, multipliers: Multipliers, alpha: Any, side: Side = Side.BOTH
 ) -> ConfidenceInterval:
     """Algorithm 2: [forecast − t*_(1−tail) s, forecast − t*_(tail) s]."""
     low, high = tail_values(studentized_deviations(fit, multipliers), tail(alpha, side))
@@ -245,9 +245,9 @@ def percentile_interval(
     return one_sided(side, lower=fit.point + low, upper=fit.point + high)
 
 
-def tail(alpha: float, side: Side) -> float:
+def tail(alpha: Any, side: Side) -> Any:
     """The probability left outside each bounded side."""
-    if not 0 < alpha < 1:
+    if not eqx.is_array(alpha) and not 0 < alpha < 1:
         raise SettingsError(f"alpha is {alpha}", expected="a probability strictly between 0 and 1")
     return alpha / 2 if side is Side.BOTH else alpha
 

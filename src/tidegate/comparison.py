@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .arrays import Floats, map_leaves, replace_at
+from .arrays import ArrayLike, Floats, map_leaves, replace_at
 from .basis import Basis, CosineBasis, TimeAxis
 from .bootstrap import (
     ConfidenceInterval,
@@ -168,9 +168,9 @@ class Terms(eqx.Module):
 
     axis: TimeAxis
     multipliers: Multipliers
-    alpha: float = eqx.field(static=True)
+    alpha: Float[ArrayLike, ""] | float
     level: Any = None
-    margin: Float[Array, ""] | float = 0.0
+    margin: Float[ArrayLike, ""] | float = 0.0
 
     @property
     def granted(self) -> Any:
@@ -217,7 +217,7 @@ class Comparison(eqx.Module):
     p_value: Float[Array, ""] | None
     trials: Trials
     reason: Int[Array, ""]
-    alpha: float = eqx.field(static=True)  # the probability outside the policies' own intervals
+    alpha: Float[ArrayLike, ""] | float  # the probability outside the policies' own intervals
 
     @property
     def standard_error(self) -> Float[Array, ""]:
@@ -255,9 +255,13 @@ class ComparisonTest(eqx.Module):
     def least_times(self) -> int:
         """How many different times these must have."""
 
+    def asked_for(self, alpha: float) -> Any:
+        """α as its bounds take it: a number they are made for, unless one program can serve every α."""
+        return alpha
+
     def held_to(self, level: float | None) -> Any:
         """The level as an argument of the compiled program, so that a new level needs no recompilation."""
-        return None if level is None else jnp.asarray(level, float)
+        return None if level is None else np.asarray(level, float)
 
     def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
         """The rival in the quantity that this test bounds, for a search to climb: none, or this policy."""
@@ -500,6 +504,9 @@ class Multiscale(_OnDifference):
     def lead_shape(self) -> Basis:
         return LINE
 
+    def asked_for(self, alpha: float) -> Any:
+        return np.asarray(alpha, float)
+
     def model_names(self, count: int) -> tuple[str, ...]:
         return self.models.names(count)
 
@@ -593,13 +600,13 @@ def _epsilon(values: Array) -> float:
     return float(np.finfo(values.dtype).eps)
 
 
-def _contradiction_bounds(found: ModelForecasts, alpha: float) -> Float[Array, " j"]:
+def _contradiction_bounds(found: ModelForecasts, alpha: Any) -> Float[Array, " j"]:
     """Noise alone can flip the sign at short scales: only a forecast clearly below the limit contradicts,
     and the more models are watched, the clearer it must be."""
     return found.upper_bounds(alpha / jnp.maximum(jnp.sum(found.choice.watched), 1))
 
 
-def _agree(found: ModelForecasts, limit: Float[Array, ""] | float, alpha: float) -> Bool[Array, ""]:
+def _agree(found: ModelForecasts, limit: Any, alpha: Any) -> Bool[Array, ""]:
     # Where both policies acted alike throughout a span, there is no noise: the point is the bound.
     same = found.fits.variance == 0
     above = jnp.where(same, found.fits.point >= limit, _contradiction_bounds(found, alpha) > limit)

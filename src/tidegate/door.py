@@ -1,4 +1,4 @@
-"""The one place where raw arrays, frames and files are checked; every message names the row and the remedy.
+"""The one place where raw arrays and frames are checked; every message names the row and the remedy.
 
 Whatever a log is built from becomes `Steps`: NumPy arrays with one row per step. They are checked row by
 row, and only then laid out as (episodes, steps).
@@ -8,15 +8,13 @@ import dataclasses
 import enum
 import itertools
 import math
-import stat
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .arrays import Flags, Floats, Integers, Ragged, Values
-from .errors import LogError, SettingsError
+from .errors import LogError
 
 Place: TypeAlias = Callable[[int], str]
 
@@ -457,15 +455,3 @@ def _empty() -> LogError:
         expected="at least one episode with one step",
         remedy="Check the query or the file that produced it.",
     )
-
-
-def bounded_bytes(path: str | Path, most: int) -> bytes:
-    """The content of a regular file of at most this size: a device or a pipe need never end."""
-    path = Path(path)
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise SettingsError(f"{path} is not a regular file.")
-    with path.open("rb") as file:  # what the system says about the size need not be true
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise SettingsError(f"{path} is larger than {most / 2**20:,.3g} MiB.")
-    return content

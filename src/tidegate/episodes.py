@@ -19,7 +19,19 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from .arrays import ArrayLike, Flags, Floats, Grid, Integers, Layout, Ragged, in_double, map_leaves
+from .arrays import (
+    ArrayLike,
+    Flags,
+    Floats,
+    Grid,
+    Integers,
+    Layout,
+    Ragged,
+    in_double,
+    map_leaves,
+    room_for,
+    with_zeros,
+)
 from .door import Propensity, check_arrays, check_frame
 from .errors import LogError, SettingsError
 from .inputs import by_name, member, names, none_or, number, seed_of, text, whole
@@ -307,8 +319,14 @@ def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
         raise LogError(f"cannot shrink a log of capacity {log.capacity} to {capacity}")
     if isinstance(log.layout, Ragged):
         return _with_spare_rows(log, log.layout, capacity - log.capacity)
-    spare = empty_like(log, capacity - log.capacity)
-    return map_leaves(lambda a, b: jnp.concatenate([jnp.asarray(a), b]), log, spare)
+    return map_leaves(partial(with_zeros, count=capacity - log.capacity), log)
+
+
+def roomy(log: EpisodeLog) -> EpisodeLog:
+    """The log with a few spare rows, so that one compiled program serves logs of about this length."""
+    if isinstance(log.layout, Ragged):  # whose steps would have to be as many, too
+        return log if log.capacity else grow(log, 1)
+    return grow(log, room_for(log.capacity))
 
 
 def _with_spare_rows(log: EpisodeLog, layout: Ragged, count: int) -> EpisodeLog:

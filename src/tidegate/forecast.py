@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from .arrays import Floats, in_double
+from .arrays import Floats, in_double, kept, map_leaves, room_for, with_zeros
 from .basis import TimeAxis
 from .bootstrap import (
     ConfidenceInterval,
@@ -25,7 +25,7 @@ from .bootstrap import (
     tail,
 )
 from .comparison import ComparisonTest, Terms, TwoBounds
-from .episodes import EpisodeLog
+from .episodes import EpisodeLog, roomy
 from .errors import LogError, SettingsError
 from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
 from .models import Series
@@ -102,6 +102,11 @@ class ForecastSettings(eqx.Module):
         """How many episodes a log needs, if a share of them is for training."""
         share = CALIBRATION_SHARE if self.needs_training else 0.0
         return math.ceil(self.least_episodes / (1 - share))
+
+    @property
+    def for_any_terms(self) -> "ForecastSettings":
+        """The settings without what the terms of a comparison carry: one program serves all of these."""
+        return dataclasses.replace(self, lookahead=1, alpha=0.05, draws=500)
 
     @property
     def needs_training(self) -> bool:
@@ -206,7 +211,9 @@ def forecast_performance(
     side, seed = member("side", Side, side), seed_of(seed)
     axis = TimeAxis.over(log.span, settings.lookahead)
     multipliers = draw_multipliers(settings, log, seed)
-    fit, interval = forecast_policy(settings, policy, log, axis, multipliers, side)
+    log = log if settings.exact else roomy(log)
+    terms = Terms(axis, multipliers, settings.test.asked_for(settings.alpha))
+    fit, interval = _forecast_policy(settings.for_any_terms, policy, log, terms, side)
     return describe_forecast(settings, log, axis, policy, fit, interval, alpha=settings.alpha, side=side)
 
 
@@ -235,10 +242,12 @@ def forecast_returns(
             expected="one of each per episode, and at least one episode",
         )
     axis = TimeAxis.over((float(numbers.min()), float(numbers.max())), settings.lookahead)
-    multipliers = _multipliers(settings, values.size, seed)
-    fit, interval = _forecast_returns(settings, values, numbers, axis, multipliers, side)
+    terms = Terms(axis, _multipliers(settings, values.size, seed), settings.test.asked_for(settings.alpha))
+    spare = 0 if settings.exact else room_for(values.size) - values.size
+    rows = (with_zeros(one, spare) for one in (values, numbers, np.ones(values.size, bool)))
+    fit, interval = _forecast_returns(settings.for_any_terms, Series(*rows), terms, side)
     worth = values.size if ratios is None else float(effective_sample_size(np.asarray(ratios)))
-    curve = settings.test.curve(fit, axis, numbers, slice(None))
+    curve = settings.test.curve(fit, axis, numbers, slice(values.size))
     return _record(axis, fit, interval, settings.alpha, side, numbers, values, worth, curve)
 
 
@@ -253,36 +262,29 @@ def _multipliers(settings: ForecastSettings, capacity: int, seed: int) -> Multip
     return settings.multipliers(jax.random.key(seed), settings.draws)
 
 
-@eqx.filter_jit
 def forecast_policy(
-    settings: ForecastSettings,
-    policy: Policy,
-    log: EpisodeLog,
-    axis: TimeAxis,
-    multipliers: Multipliers,
-    side: Side,
+    settings: ForecastSettings, policy: Policy, log: EpisodeLog, terms: Terms, side: Side
 ) -> tuple[TrendFit, ConfidenceInterval]:
     """The trend and its bounds, as arrays.
 
     The policy is given, not chosen with this log, so the models may be tried on its own past.
     """
     series = series_of(log, training_returns(settings, log, policy)[0])
-    terms = Terms(axis, multipliers, settings.alpha)
     return settings.test.forecast(series, series, terms, side)
 
 
-@eqx.filter_jit
+_forecast_policy = kept(forecast_policy)
+
+
+@kept
 def _forecast_returns(
-    settings: ForecastSettings,
-    returns: Any,
-    episode_numbers: Any,
-    axis: TimeAxis,
-    multipliers: Multipliers,
-    side: Side,
+    settings: ForecastSettings, series: Series, terms: Terms, side: Side
 ) -> tuple[TrendFit, ConfidenceInterval]:
-    series = Series(jnp.asarray(returns), episode_numbers, jnp.ones(returns.shape, bool))
-    terms = Terms(axis, multipliers, settings.alpha)
+    series = map_leaves(jnp.asarray, series)
     return settings.test.forecast(series, series, terms, side)
+
+
+_episode_ratios = kept(episode_ratios)
 
 
 def describe_forecast(
@@ -299,7 +301,7 @@ def describe_forecast(
     """Turn arrays into the record a user reads."""
     present = np.asarray(log.present)
     times, returns = (np.asarray(one)[present] for one in (log.episode_numbers, fit.returns))
-    worth = float(effective_sample_size(episode_ratios(policy, log)))
+    worth = float(effective_sample_size(_episode_ratios(policy, log)))
     curve = settings.test.curve(fit, axis, times, present)
     return _record(axis, fit, interval, alpha, side, times, returns, worth, curve)
 
@@ -319,14 +321,14 @@ def _record(
         point=float(fit.point),
         lower=float(interval.lower),
         upper=float(interval.upper),
-        standard_error=float(jnp.sqrt(fit.variance)),
+        standard_error=float(np.sqrt(fit.variance)),
         alpha=alpha,
         side=side,
         num_episodes=returns.size,
         effective_sample_size=worth,
         episode_numbers=episode_numbers,
         returns=returns,
-        forecast_times=np.asarray(axis.forecast_times),
+        forecast_times=axis.forecast_times,
         curve_times=curve[0],
         curve=curve[1],
     )

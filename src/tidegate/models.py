@@ -336,13 +336,12 @@ def _trial(
 ) -> tuple[Array, Array, Array, Array]:
     """Squared error beyond noise, squared movement to be forecast, whether enough dates were fair, and the
     longest lookahead that they could try."""
-    reach = jnp.maximum(float(axis.lookahead), REACH * span)
+    reach = jnp.maximum(axis.lookahead, REACH * span)
     ages = jnp.arange(1, models.origins + 1) / (models.origins + 2)
     dates = axis.last - axis.length * ages
 
     def at(date: Float[Array, ""]) -> _PastForecast:
-        local = TimeAxis(date - span, date, axis.lookahead)
-        return _past_forecast(models.smallest, series, first, fit, local, span, reach)
+        return _past_forecast(models.smallest, series, first, fit, axis.before(date, span), span, reach)
 
     tried = jax.vmap(at)(dates)
     filled = tried.filled & (dates - span >= axis.origin)

@@ -12,7 +12,6 @@ import datetime
 import enum
 import errno
 import functools
-import hashlib
 import itertools
 import json
 import math
@@ -33,9 +32,9 @@ import numpy as np
 
 from .arrays import Floats, Integers
 from .comparison import Reason, Status, Verdict
-from .door import bounded_bytes
 from .errors import SettingsError
 from .forecast import Forecast
+from .inputs import bounded_bytes, content_hash
 from .policies import Policy, policy_values
 
 T = TypeVar("T")
@@ -327,9 +326,7 @@ def sealed(kind: str, content: dict[str, Any], version: int = FORMAT) -> dict[st
 
 def record_hash(content: dict[str, Any]) -> str:
     """SHA-256 of everything but seal and signature, with numbers written so that every bit counts."""
-    rest = {name: value for name, value in content.items() if name not in (SEAL, SIGNATURE)}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return content_hash(content, SEAL, SIGNATURE)
 
 
 def write_record(content: dict[str, Any], path: str | Path) -> None:

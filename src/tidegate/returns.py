@@ -153,11 +153,12 @@ def observed_sum(log: EpisodeLog, weights: Float[Array, "..."]) -> Float[Array, 
 
 def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
     """(Σ w)² / Σ w² (Kong, 1992): how many on-policy episodes these weighted ones are worth."""
-    ratios = jnp.asarray(ratios)
-    peak = jnp.max(ratios, initial=0.0)
-    scaled = jnp.where(peak > 0, ratios / peak, 0.0)
-    squares = jnp.sum(scaled**2)
-    return jnp.where(squares > 0, jnp.sum(scaled) ** 2 / squares, 0.0)
+    xp = ratios.__array_namespace__()  # NumPy for NumPy's arrays: too little to compile
+    peak = xp.max(ratios, initial=0.0)
+    scaled = ratios / xp.where(peak > 0, peak, 1.0)
+    squares = xp.sum(scaled**2)
+    worth: Float[Array, ""] = xp.sum(scaled) ** 2 / xp.where(squares > 0, squares, 1.0)
+    return worth
 
 
 def _log_discounts(log: EpisodeLog, discount: float) -> Float[Array, "..."]:

@@ -4,16 +4,15 @@ import dataclasses
 import functools
 import math
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from .arrays import in_double, replace_at
+from .arrays import in_double, kept, replace_at
 from .basis import TimeAxis
 from .comparison import Comparison, Reason, Terms, Verdict, earlier_doubt, first_doubt
-from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, grow, split_log
+from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy, split_log
 from .errors import SettingsError
 from .forecast import (
     CALIBRATION_SHARE,
@@ -176,12 +175,12 @@ def compare_once(
     terms = Terms(
         axis,
         draw_multipliers(settings, held_out.log, VERDICT_SEED),
-        settings.alpha,
+        settings.test.asked_for(settings.alpha),
         settings.test.held_to(level),
-        jnp.asarray(margin, float),
+        np.asarray(margin, float),
     )
-    outcome = eqx.filter_jit(compare_policies)(
-        settings,
+    outcome = _compare(
+        settings.for_any_terms,
         candidate,
         safe,
         HeldOutEpisodes(held_out.log),  # the axis has the span: as numbers it would force recompilation
@@ -189,6 +188,9 @@ def compare_once(
         training=None if training is None else TrainingEpisodes(training.log),
     )
     return outcome, axis
+
+
+_compare = kept(compare_policies)
 
 
 def require_parts(
@@ -222,16 +224,16 @@ def with_training(
     training: TrainingEpisodes | None,
     held_out: HeldOutEpisodes,
 ) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
-    """Both parts of the log, each with room for at least one episode."""
+    """Both parts of the log, each with spare rows: one program serves all logs of about these lengths."""
     if training is None and settings.needs_training:
         span = held_out.span or held_out.log.span
         training, held_out = split_log(held_out.log, train_fraction=CALIBRATION_SHARE)
         training = TrainingEpisodes(training.log, span)
         held_out = HeldOutEpisodes(held_out.log, span)
-    if training is not None and training.log.capacity == 0:
-        training = TrainingEpisodes(grow(training.log, 1), training.span)
-    if held_out.log.capacity == 0:
-        held_out = HeldOutEpisodes(grow(held_out.log, 1), held_out.span)
+    if training is not None:
+        training = TrainingEpisodes(roomy(training.log), training.span)
+    if not settings.exact or held_out.log.capacity == 0:  # all sign vectors of spare rows would be too many
+        held_out = HeldOutEpisodes(roomy(held_out.log), held_out.span)
     return training, held_out
 
 
@@ -250,7 +252,7 @@ def decision_record(
 ) -> Decision:
     """The arrays of a comparison as the record a user keeps."""
     reason, log = Reason(int(outcome.reason)), held_out.log
-    describe = functools.partial(describe_forecast, settings, log, axis, alpha=outcome.alpha)
+    describe = functools.partial(describe_forecast, settings, log, axis, alpha=float(outcome.alpha))
     return Decision(
         verdict=Verdict.DEPLOY if reason is Reason.BETTER else Verdict.KEEP,
         reason=reason,

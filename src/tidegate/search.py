@@ -11,21 +11,21 @@ they are computed once per action instead of once per step (`ActionTable`), and 
 draws × actions, whatever the length of the log.
 """
 
+import dataclasses
 import enum
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
-from .arrays import full_products, in_double, map_leaves
+from .arrays import Progress, full_products, in_double, kept, map_leaves, unreported
 from .basis import TimeAxis
 from .bootstrap import (
     GivenMultipliers,
@@ -40,7 +40,7 @@ from .bootstrap import (
     upper_rank,
     weighted_sums,
 )
-from .episodes import EpisodeLog, TrainingEpisodes
+from .episodes import EpisodeLog, TrainingEpisodes, roomy
 from .errors import PolicyError, SettingsError
 from .forecast import (
     ForecastSettings,
@@ -49,9 +49,14 @@ from .forecast import (
     training_values,
 )
 from .inputs import array_or, flag, instance, member, number, seed_of, whole
-from .policies import MAX_SUMMED, ParametricPolicy, Policy, SoftmaxPolicy
+from .policies import MAX_SUMMED, ExploringPolicy, ParametricPolicy, Policy, SoftmaxPolicy
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, TrendFit, fit_trend
+
+if TYPE_CHECKING:
+    import optax
+
+PARTS = 20  # in which a search tells how far it is
 
 
 class Objective(enum.Enum):
@@ -108,7 +113,7 @@ class SearchState(eqx.Module):
     """The policy under search and Adam's moments, which are kept from window to window."""
 
     policy: ParametricPolicy
-    moments: optax.OptState
+    moments: Any  # optax's
 
 
 def begin_search(settings: SearchSettings, policy: ParametricPolicy) -> SearchState:
@@ -199,7 +204,7 @@ def is_tabular(
 ) -> TypeGuard[SoftmaxPolicy]:
     """Whether returns are linear in the probabilities of a few actions."""
     return (
-        isinstance(policy, SoftmaxPolicy)
+        isinstance(policy.policy if isinstance(policy, ExploringPolicy) else policy, SoftmaxPolicy)
         and log.num_steps == 1
         and log.num_actions is not None
         and log.num_actions <= policy.outputs().size <= MAX_SUMMED
@@ -289,13 +294,45 @@ def continue_search(
 
     For a test of the difference, the search climbs the bound on the advantage over `against`.
     """
-    log = training.log
+    hill = survey(forecasting, state.policy, training.log, axis, against)
+    return climb(settings, forecasting, state, training.log, hill, multipliers)
+
+
+class Hill(eqx.Module):
+    """What a search climbs on: the trend that forecasts, predicted values, and the rival's returns."""
+
+    design: TrendDesign
+    values: Float[Array, "n t a"] | None
+    rival: tuple[Float[Array, " n"], ...]
+
+
+def survey(
+    forecasting: ForecastSettings,
+    policy: ParametricPolicy,
+    log: EpisodeLog,
+    axis: TimeAxis,
+    against: Policy | None,
+) -> Hill:
+    """All that the steps of a search share, whatever the policy becomes."""
     others = forecasting.test.rivals(against)
-    model = training_values(forecasting, log, state.policy, *others)
-    rival = [estimated_returns(forecasting, one, log, model(one)) for one in others]
-    values = model(state.policy)
-    design = _search_design(forecasting, state.policy, log, values, axis)
-    objective = objective_of(settings, forecasting, state.policy, log, design, multipliers, values, *rival)
+    model = training_values(forecasting, log, policy, *others)
+    rival = tuple(estimated_returns(forecasting, one, log, model(one)) for one in others)
+    values = model(policy)
+    return Hill(_search_design(forecasting, policy, log, values, axis), values, rival)
+
+
+def climb(
+    settings: SearchSettings,
+    forecasting: ForecastSettings,
+    state: SearchState,
+    log: EpisodeLog,
+    hill: Hill,
+    multipliers: Multipliers,
+) -> SearchState:
+    """The gradient steps of `continue_search`."""
+    objective = objective_of(
+        settings, forecasting, state.policy, log, hill.design, multipliers, hill.values, *hill.rival
+    )
 
     def ascend(_: Array, current: SearchState) -> SearchState:
         gradient = jax.grad(objective)(current.policy)
@@ -371,6 +408,7 @@ def search_candidate(
     *,
     against: Policy | None = None,
     seed: int = 0,
+    progress: Progress = unreported,
 ) -> ParametricPolicy:
     """The policy with the highest lower bound on its forecast, found from the training episodes.
 
@@ -393,16 +431,20 @@ def search_candidate(
     seed = seed_of(seed)
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = TimeAxis.over(training.span or training.log.span, forecasting.lookahead)
-    found = eqx.filter_jit(continue_search)(
-        settings,
-        forecasting,
-        begin_search(settings, start),
-        TrainingEpisodes(training.log),  # the axis has the span
-        axis,
-        multipliers,
-        against,
-    )
-    return map_leaves(jax.device_get, found.policy)
+    log, shared, state = roomy(training.log), forecasting.for_any_terms, _begin(settings, start)
+    hill = _survey(shared, state.policy, log, axis, against)
+    for steps in progress(_parts(int(settings.steps))):
+        part = map_leaves(np.asarray, dataclasses.replace(settings, steps=steps))
+        state = _climb(part, shared, state, log, hill, multipliers)  # one program serves all numbers
+    return map_leaves(np.asarray, state.policy)
+
+
+_begin, _survey, _climb = kept(begin_search), kept(survey), kept(climb)
+
+
+def _parts(steps: int) -> list[int]:
+    """The steps in up to `PARTS` parts, so that progress can be seen."""
+    return [len(part) for part in np.array_split(np.arange(steps), PARTS) if len(part)]
 
 
 def _root(variance: Float[Array, ""]) -> Float[Array, ""]:
@@ -411,7 +453,9 @@ def _root(variance: Float[Array, ""]) -> Float[Array, ""]:
     return jnp.sqrt(jnp.maximum(variance, tiny))
 
 
-def _adam(settings: SearchSettings) -> optax.GradientTransformation:
+def _adam(settings: SearchSettings) -> "optax.GradientTransformation":
+    import optax  # a gate does not need it, and it takes a while to load
+
     return optax.scale_by_adam(b1=0.9, b2=0.999, eps=settings.adam_epsilon)
 
 

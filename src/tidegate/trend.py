@@ -43,7 +43,7 @@ class TrendDesign(eqx.Module):
     def largest_share(self) -> Float[Array, ""]:
         """max aᵢ²/Σa²: how much of the forecast one episode decides (Huber, 1973)."""
         squares = self.forecast_weights**2
-        return jnp.max(squares) / jnp.sum(squares)
+        return squares.max() / squares.sum()
 
 
 class TrendFit(eqx.Module):
@@ -81,7 +81,7 @@ def trend_design(
     once, first_factor = _orthonormalise(features, unused)
     twice, correction = _orthonormalise(once, unused)
     factor = correction @ first_factor
-    horizon = jnp.mean(basis.design_matrix(axis.forecast_times, axis), axis=0)
+    horizon = axis.forecast_mean(lambda times: basis.design_matrix(times, axis))
     pivots = jnp.abs(jnp.diag(factor))
     return TrendDesign(
         orthonormal=twice,

@@ -10,24 +10,22 @@ import dataclasses
 from typing import ClassVar
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from scipy import special
 
-from ..arrays import ArrayLike, Flags, Floats, Integers, in_double
+from ..arrays import ArrayLike, Flags, Floats, Integers, Progress, in_double, kept, map_leaves, unreported
 from ..basis import TimeAxis
-from ..bootstrap import Multipliers
-from ..comparison import Comparison, Reason, Terms, Verdict
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, joined
+from ..comparison import Reason, Terms, Verdict
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..forecast import ForecastSettings, draw_multipliers, held_out_returns
 from ..inputs import whole
 from ..policies import BehaviorPolicy, Policy
 from ..safety import VERDICT_SEED, compare_policies, with_training
 from ..trend import TrendFit
-from .goodness import in_time_order
+from .goodness import in_time_order, time_order
 
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
 MAX_DATES, MAX_EVERY = 1_000, 10**9
@@ -211,6 +209,7 @@ def backtest(
     training: EpisodeLog | None = None,
     dates: int = 20,
     every: int | None = None,
+    progress: Progress = unreported,
 ) -> Backtest:
     """Use the gate at up to `dates` past dates, the last one `lookahead` before the end of the log.
 
@@ -222,30 +221,28 @@ def backtest(
         raise SettingsError("a backtest cannot enumerate all sign vectors", expected="exact=False")
     dates = whole("dates", dates, 1, MAX_DATES)
     every = settings.lookahead if every is None else whole("every", every, 1, MAX_EVERY)
-    given = None if training is None else TrainingEpisodes(training)
+    log = in_time_order(log)
+    given = None if training is None else TrainingEpisodes(in_time_order(training))
     seen, held_out = with_training(settings, given, HeldOutEpisodes(log))
-    log, trains = _merged(None if seen is None else seen.log, held_out.log)
-    times = backtest_dates(log, settings, dates, every)
-    multipliers = draw_multipliers(settings, log, VERDICT_SEED)
+    past = None if seen is None else seen.log
+    parts = [one.log for one in (seen, held_out) if one is not None]
+    numbers = np.sort(np.concatenate([np.asarray(one.episode_numbers)[time_order(one)] for one in parts]))
+    times = backtest_dates(numbers, settings, dates, every)
     policies = (candidate, BehaviorPolicy() if safe is None else safe)
-    rows = _at_dates(settings, policies, log, trains, jnp.asarray(times), multipliers)
+    terms = Terms(
+        TimeAxis.over((numbers[0], numbers[-1]) if numbers.size else (1.0, 0.0), settings.lookahead),
+        draw_multipliers(settings, held_out.log, VERDICT_SEED),
+        settings.test.asked_for(settings.alpha),
+    )
+    rows = [
+        _at_date(settings.for_any_terms, policies, past, held_out.log, np.asarray(time), terms)
+        for time in progress(times)
+    ]
     return _describe(settings, times, rows)
 
 
-def _merged(training: EpisodeLog | None, held_out: EpisodeLog) -> tuple[EpisodeLog, Flags | None]:
-    """Both parts in time order, and which episodes are for training."""
-    if training is None:
-        return in_time_order(held_out), None
-    both = joined(training, held_out)
-    trains = np.arange(both.capacity) < training.capacity
-    rows = np.flatnonzero(np.asarray(both.present))
-    rows = rows[np.argsort(np.asarray(both.episode_numbers)[rows], kind="stable")]
-    return both.take(rows), trains[rows]
-
-
-def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, every: int) -> Floats:
-    """Past dates with enough episodes before them for a verdict, oldest first."""
-    numbers = np.asarray(log.episode_numbers)
+def backtest_dates(numbers: Floats, settings: ForecastSettings, dates: int, every: int) -> Floats:
+    """Past dates with enough episodes before them for a verdict, oldest first; the numbers are in order."""
     if numbers.size == 0:
         return np.zeros(0)
     axis = TimeAxis.over((numbers[0], numbers[-1]), settings.lookahead)
@@ -254,42 +251,32 @@ def backtest_dates(log: EpisodeLog, settings: ForecastSettings, dates: int, ever
     return np.asarray(times[enough], np.float64)
 
 
-@eqx.filter_jit
-def _at_dates(
+@kept
+def _at_date(
     settings: ForecastSettings,
     policies: tuple[Policy, Policy],
+    training: EpisodeLog | None,
     log: EpisodeLog,
-    trains: Bool[ArrayLike, " n"] | None,
-    times: Float[Array, " m"],
-    multipliers: Multipliers,
+    time: Float[ArrayLike, ""],
+    terms: Terms,
 ) -> _AtDate:
-    """One compiled program for all dates: later episodes are masked out."""
-    numbers = jnp.asarray(log.episode_numbers)
-    tested = jnp.ones(numbers.shape, bool) if trains is None else ~jnp.asarray(trains)
+    """The gate's comparison with later episodes masked out, and the returns of the test episodes after it."""
 
-    def at(time: Float[Array, ""]) -> _AtDate:
-        known = numbers <= time
-        training = None if trains is None else TrainingEpisodes(log.only(known & trains))
-        held_out = HeldOutEpisodes(log.only(known & tested))
-        axis = TimeAxis(numbers[0] - 1, time, settings.lookahead)
-        terms = Terms(axis, multipliers, settings.alpha)
-        outcome = compare_policies(settings, *policies, held_out, terms, training=training)
-        # What came next is estimated as in the gate, by models that have not seen it.
-        seen = None if training is None else training.log
-        returns = jnp.stack(held_out_returns(settings, seen, log, *policies))
-        return _at_date(outcome, axis, jnp.where(tested, numbers, jnp.nan), returns)
+    def known(log: EpisodeLog) -> EpisodeLog:
+        return log.only(jnp.asarray(log.episode_numbers) <= time)
 
-    rows: _AtDate = jax.lax.map(at, times)
-    return rows
-
-
-def _at_date(
-    outcome: Comparison,
-    axis: TimeAxis,
-    numbers: Float[Array, " n"],
-    returns: Float[Array, "2 n"],
-) -> _AtDate:
-    """A comparison, and the mean returns of the test episodes after it; other episode numbers are NaN."""
+    seen = None if training is None else known(training)
+    axis = terms.axis.before(time)
+    outcome = compare_policies(
+        settings,
+        *policies,
+        HeldOutEpisodes(known(log)),
+        dataclasses.replace(terms, axis=axis),
+        training=None if seen is None else TrainingEpisodes(seen),
+    )
+    # What came next is estimated as in the gate, by models that have not seen it.
+    returns = jnp.stack(held_out_returns(settings, seen, log, *policies))
+    numbers = jnp.where(log.present, jnp.asarray(log.episode_numbers), jnp.nan)
     fits = (outcome.candidate, outcome.safe)
     intervals = (outcome.candidate_interval, outcome.safe_interval)
     after = (numbers > axis.last) & (numbers <= axis.end)
@@ -320,7 +307,9 @@ def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
     return jnp.sum(jnp.where(last, fit.residuals**2, 0.0)) / jnp.maximum(jnp.sum(last), 1)
 
 
-def _describe(settings: ForecastSettings, times: Floats, rows: _AtDate) -> Backtest:
+def _describe(settings: ForecastSettings, times: Floats, dates: list[_AtDate]) -> Backtest:
+    nothing = _AtDate(*(jnp.zeros((0, 2)) for _ in range(5)), *(jnp.zeros(0) for _ in range(4)))
+    rows = map_leaves(lambda *each: np.stack(each), *dates) if dates else nothing
     return Backtest(
         dates=times,
         lookahead=settings.lookahead,

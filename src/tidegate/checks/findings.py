@@ -3,7 +3,7 @@
 import dataclasses
 import enum
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 
 NOTE_BELOW = 0.05
 WARNING_BELOW = 0.01
@@ -44,7 +44,7 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One finding; `value` is None when it could not be determined, and then the level is WARNING."""
+    """One finding; `value` is None when it is not known, and then the level is WARNING and it says why."""
 
     name: str
     value: float | None
@@ -53,7 +53,8 @@ class Finding:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.level.name}: {self.sentence}"
+        unknown = f"{self.name.replace('_', ' ')} not known. " if self.value is None else ""
+        return f"{self.level.name}: {unknown}{self.sentence}"
 
 
 def found(
@@ -71,9 +72,38 @@ def found(
 
 
 def undetermined(name: str, why: str) -> Finding:
-    """A finding that could not be made."""
-    sentence = f"The {name.replace('_', ' ')} could not be determined: {why}."
-    return Finding(name, None, None, Level.WARNING, sentence)
+    """A finding that could not be made; all that one cause prevents say the same."""
+    return Finding(name, None, None, Level.WARNING, f"{why[:1].upper()}{why[1:]}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What findings of one cause say, once: their names, what they are about, and the first one's value."""
+
+    level: Level
+    names: tuple[str, ...]
+    about: tuple[str, ...]
+    value: float | None
+    sentence: str
+
+
+def told_once(findings: Mapping[str, Iterable[Finding]]) -> list[Told]:
+    """The findings about each of some things, the worst first; those that say the same are told together."""
+    groups: dict[tuple[Level, str], list[tuple[str, Finding]]] = {}
+    for about, some in findings.items():
+        for one in some:
+            groups.setdefault((one.level, one.sentence), []).append((about, one))
+    told = [
+        Told(
+            level,
+            tuple(dict.fromkeys(one.name for _, one in group)),
+            tuple(dict.fromkeys(about for about, _ in group)),
+            group[0][1].value,
+            sentence,
+        )
+        for (level, sentence), group in groups.items()
+    ]
+    return sorted(told, key=lambda one: -one.level)
 
 
 def level_of(p_value: float) -> Level:

@@ -8,34 +8,31 @@ that any reward may be multiplied by.
 import dataclasses
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 from scipy import special
 
-from ..arrays import Floats, in_double
+from ..arrays import Floats, in_double, kept
 from ..basis import Basis, ConstantBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..comparison import Comparison
-from ..episodes import EpisodeLog
-from ..forecast import ForecastSettings
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy
+from ..forecast import Forecast, ForecastSettings, describe_forecast
 from ..models import Series
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
-from ..safety import RATIO_TOLERANCE, VERDICT_SEED
+from ..safety import RATIO_TOLERANCE, compare_once, with_training
 from ..trend import TrendFit, fit_trend, trend_design
 from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .goodness import (
-    DRAWS,
     FittedTrend,
-    decisive_series,
-    fit_lead,
-    fit_shape,
     fitted_trend,
     in_time_order,
     richer_columns,
+    sign_flips,
+    time_order,
+    trend_doubt,
     trend_findings,
 )
 from .support import ActionSupport, action_support, support_finding
@@ -46,6 +43,7 @@ OVERLAP = (
     "horizon_effective_sample_size",
 )  # fmt: skip
 MANY_EPISODES, FEW_EPISODES = 100, 30
+NEARLY_ALL = 0.95  # of the logged episodes: a policy nearer to the logged one would gain nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +78,6 @@ class LogCheck:
         return "\n".join(str(finding) for finding in self.findings)
 
 
-@in_double
 def check_log(
     log: EpisodeLog,
     settings: ForecastSettings,
@@ -92,17 +89,35 @@ def check_log(
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
-    With `training` episodes, the log is what a gate tests, and the trend is that of the returns it tests.
-    `span` is the first and the last episode number of the whole log, if this is a part of it. `names` are
-    for the findings' sentences.
+    The trend is that of the episodes that a gate tests: those of this log that it does not train on, or all
+    if `training` episodes are given. `span` is the first and the last episode number of the whole log, if
+    this is a part of it. `names` are for the findings' sentences.
     """
-    log = in_time_order(log)
-    axis = TimeAxis.over(span or log.span, settings.lookahead)
-    series, past = decisive_series(settings, policy or BehaviorPolicy(), log, training)
-    whole, lead = fit_shape(settings, series, axis), fit_lead(settings, series, past, axis)
+    return forecast_and_check(log, settings, policy, training=training, span=span, names=names)[1]
+
+
+@in_double
+def forecast_and_check(
+    log: EpisodeLog,
+    settings: ForecastSettings,
+    policy: Policy | None = None,
+    *,
+    training: EpisodeLog | None = None,
+    span: tuple[float, float] | None = None,
+    names: Names = NUMBERED,
+) -> tuple[Forecast, LogCheck]:
+    """The forecast of the policy that a gate on this log makes, and whether the log is fit for it."""
+    log, given = in_time_order(log), None if training is None else TrainingEpisodes(training)
+    seen, held_out = with_training(settings, given, HeldOutEpisodes(log, span or log.span))
+    chosen, tested = policy or BehaviorPolicy(), held_out.log
+    comparison, axis = compare_once(settings, chosen, BehaviorPolicy(), held_out, seen)
+    fit, interval = comparison.candidate, comparison.candidate_interval
+    forecast = describe_forecast(settings, tested, axis, chosen, fit, interval, alpha=settings.alpha)
     needed = settings.least_log if training is None else settings.least_episodes
-    fitness = _fitness(log, policy, settings.discount, needed, whole, lead, names)
-    return fitness.including(_lookahead(lead, settings.lookahead, names), *trend_findings(lead, names))
+    trend = trend_behind(settings, tested, comparison, axis, "candidate")
+    check = _fitness(log, policy, settings, needed, axis, tested, fit.returns, trend, names)
+    found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
+    return forecast, _with_one_cause(check.including(*found), needed)
 
 
 @in_double
@@ -118,48 +133,55 @@ def check_tested(
 
     The trends are those that the test has fitted: nothing is estimated again.
     """
-    ordered, trials = in_time_order(log), comparison.trials
-    span, longest = trials.spans[trials.best], float(trials.longest)
-    shape, rests_on = settings.test.lead_shape, settings.test.rests_on
-
-    def lead(fit: TrendFit) -> FittedTrend:
-        series = Series(fit.returns, log.episode_numbers, log.present)
-        return fitted_trend(fit, series, axis.recent(span), shape, longest)
-
-    fits = {"candidate": comparison.candidate, "safe": comparison.safe, "difference": comparison.difference}
-    checks = {}
+    checks, rests_on = {}, settings.test.rests_on
     for role, policy in zip(("candidate", "safe"), policies, strict=True):
-        series = Series(fits[role].returns, log.episode_numbers, log.present)
-        whole = fit_shape(settings, series, axis)
-        checks[role] = _fitness(
-            ordered, policy, settings.discount, settings.least_episodes, whole, lead(fits[role]), names
-        )
+        trend = trend_behind(settings, log, comparison, axis, role)
+        returns, needed = getattr(comparison, role).returns, settings.least_episodes
+        checks[role] = _fitness(log, policy, settings, needed, axis, log, returns, trend, names)
     for role in rests_on:
-        trend = lead(fits[role])
+        trend = trend_behind(settings, log, comparison, axis, role)
         found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
-        checks[role] = checks[role].including(*found) if role in checks else _only(ordered, found)
-    return checks
+        checks[role] = checks[role].including(*found) if role in checks else _only(log, found)
+    return {role: _with_one_cause(check, settings.least_episodes) for role, check in checks.items()}
+
+
+def trend_behind(
+    settings: ForecastSettings, log: EpisodeLog, comparison: Comparison, axis: TimeAxis, role: str
+) -> FittedTrend:
+    """The trend of a policy's returns, or of the difference, that the test has fitted."""
+    fit, trials = getattr(comparison, role), comparison.trials
+    series = Series(fit.returns, log.episode_numbers, log.present)
+    local = axis.recent(trials.spans[trials.best])
+    return fitted_trend(fit, series, local, settings.test.lead_shape, float(trials.longest))
 
 
 def _fitness(
     log: EpisodeLog,
     policy: Policy | None,
-    discount: float,
+    settings: ForecastSettings,
     needed: int,
-    whole: FittedTrend,
-    lead: FittedTrend,
+    axis: TimeAxis,
+    tested: EpisodeLog,
+    returns: Any,
+    trend: FittedTrend,
     names: Names,
 ) -> LogCheck:
-    """All findings but those about the trend; the log is in time order."""
-    actions = action_support(log, policy)
+    """All findings but those about the trend, which was fitted to the `tested` episodes and their returns."""
+    ordered = in_time_order(log)
+    actions = action_support(ordered, policy)
     support = () if policy is None or actions is None else (support_finding(policy, actions, names),)
-    overlap = () if policy is None else _overlap_findings(policy, log, discount, lead)
-    findings = (*_shape_findings(log, needed, names), *overlap, *support, _drift(whole))
-    return dataclasses.replace(_only(log, findings), actions=actions)
+    overlap = () if policy is None else _overlap_findings(policy, log, settings.discount, tested, trend)
+    findings = (
+        *_shape_findings(ordered, needed, names),
+        *overlap,
+        *support,
+        _drift(settings, axis, tested, returns),
+    )
+    return dataclasses.replace(_only(ordered, findings), actions=actions)
 
 
 def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
-    return LogCheck(log.capacity, int(np.sum(np.asarray(log.mask))), findings, None)
+    return LogCheck(log.num_episodes, int(np.sum(np.asarray(log.mask))), findings, None)
 
 
 def _lookahead(lead: FittedTrend, lookahead: int, names: Names) -> Finding:
@@ -183,9 +205,31 @@ def _shape_findings(log: EpisodeLog, needed: int, names: Names) -> tuple[Finding
 
 def _count(n: int, needed: int) -> Finding:
     if n < needed:
-        sentence = f"{n:,} episodes: the gate needs at least {needed:,}."
-        return found("episodes", n, sentence, level=Level.WARNING)
+        return found("episodes", n, _too_few(n, needed), level=Level.WARNING)
     return found("episodes", n, f"{n:,} episodes.")
+
+
+def _too_few(n: int, needed: int) -> str:
+    return f"{n:,} episode{'s are' if n > 1 else ' is'} too few; the gate needs at least {needed:,}."
+
+
+def _with_one_cause(check: LogCheck, needed: int) -> LogCheck:
+    """Where there are too few episodes, all that cannot be known for want of them says just that."""
+    n = check.num_episodes
+    if not 0 < n < needed:
+        return check
+    findings = tuple(
+        dataclasses.replace(one, sentence=_too_few(n, needed)) if _for_want_of_episodes(one) else one
+        for one in check.findings
+    )
+    return dataclasses.replace(check, findings=findings)
+
+
+def _for_want_of_episodes(one: Finding) -> bool:
+    if one.level is not Level.WARNING:
+        return False
+    unknown = one.value is None and "too few" in one.sentence
+    return unknown or one.name in ("lookahead", *OVERLAP[2:])
 
 
 def _lengths(log: EpisodeLog) -> Finding:
@@ -215,24 +259,32 @@ def _gaps(log: EpisodeLog, names: Names) -> Finding:
 
 
 def _overlap_findings(
-    policy: Policy, log: EpisodeLog, discount: float, lead: FittedTrend
+    policy: Policy, log: EpisodeLog, discount: float, tested: EpisodeLog, trend: FittedTrend
 ) -> tuple[Finding, ...]:
     """About the whole log, and about the episodes that the forecast's trend is fitted to."""
-    whole, stopped, largest = (np.asarray(one) for one in _ratios(policy, log, discount))
+    in_time = time_order(log)
+    ratios, stops, largest = (np.asarray(one) for one in _ratios(policy, roomy(log), discount))
+    whole, stopped = ratios[in_time], stops[in_time]
     if whole.size == 0 or not np.isfinite(whole.sum() + stopped.sum() + largest):
         why = "an importance ratio is not a finite number" if whole.size else "there is no episode"
         return tuple(undetermined(name, why) for name in OVERLAP)
     recent = whole[-max(1, whole.size // 4) :]
-    return (
-        _largest(float(largest)),
-        mean_ratio_finding(stopped),
-        _worth("effective_sample_size", whole, "The log is"),
+    followed = whole
+    if tested is not log:
+        followed = np.asarray(_ratios(policy, tested, discount)[0])[time_order(tested)]
+    worth = _worth("effective_sample_size", whole, "The log is")
+    parts: tuple[Finding, ...] = (
         _worth("recent_effective_sample_size", recent, "The last quarter is"),
-        _horizon_worth(whole[lead.rows], lead.weights, lead.doubt),
+        _horizon_worth(followed[trend.rows], trend.weights, trend.doubt),
     )
+    if worth.level is Level.WARNING:  # a part of what is worth little is worth less: that has one cause
+        parts = tuple(
+            one if one.value is None else dataclasses.replace(one, sentence=worth.sentence) for one in parts
+        )
+    return _largest(float(largest)), mean_ratio_finding(stopped), worth, *parts
 
 
-@eqx.filter_jit
+@kept
 def _ratios(
     policy: Policy, log: EpisodeLog, discount: float
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
@@ -284,24 +336,21 @@ def mean_is_one(ratios: Floats) -> float:
     return float(2 * special.stdtr(max(n - 1, 1), -abs(corrected)))
 
 
-_worth_of = jax.jit(effective_sample_size)
-
-
 def _worth(name: str, ratios: Floats, subject: str) -> Finding:
-    worth = float(_worth_of(ratios))
+    worth = float(effective_sample_size(ratios))
     sentence = f"{subject} worth {worth:,.0f} on-policy episodes ({ratios.size:,} were logged)."
-    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+    return found(name, worth, sentence + _advice(worth, ratios.size), level=_worth_level(worth))
 
 
 def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     name = "horizon_effective_sample_size"
     if doubt:
         return undetermined(name, doubt)
-    worth = float(_worth_of(np.abs(weights) * ratios))
+    worth = float(effective_sample_size(np.abs(weights) * ratios))
     sentence = (
         f"As the forecast weighs it, the log is worth {worth:,.0f} equally weighted on-policy episodes."
     )
-    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+    return found(name, worth, sentence + _advice(worth, ratios.size), level=_worth_level(worth))
 
 
 def _worth_level(worth: float) -> Level:
@@ -310,24 +359,23 @@ def _worth_level(worth: float) -> Level:
     return Level.NOTE if worth < MANY_EPISODES else Level.OK
 
 
-def _advice(worth: float) -> str:
+def _advice(worth: float, logged: int) -> str:
     if worth >= MANY_EPISODES:
         return ""
-    return " That is little: collect more, or take a policy nearer to the one that collected the log."
+    near = worth > NEARLY_ALL * logged
+    other = "" if near else ", or take a policy nearer to the one that collected the log"
+    return f" That is little: collect more{other}."
 
 
-def _drift(fitted: FittedTrend) -> Finding:
+def _drift(settings: ForecastSettings, axis: TimeAxis, log: EpisodeLog, returns: Any) -> Finding:
     """Is a constant rejected in favour of the basis, or of slow waves if the basis is a constant?"""
-    if fitted.doubt:
-        return undetermined("drift", fitted.doubt)
-    constant = fitted.shape.size == 1
-    mean, test = _constant_test(
-        fitted.shape,
-        fitted.axis,
-        fitted.times,
-        fitted.fit.returns,
-        Rademacher(jax.random.key(VERDICT_SEED), DRAWS),
-    )
+    order, shape = time_order(log, spare=True), settings.test.shape
+    numbers, present = (np.asarray(one)[order] for one in (log.episode_numbers, log.present))
+    series = Series(returns[order], numbers, present)
+    fit, mean, test = _drift_test(shape, axis, series, sign_flips())
+    doubt, constant = trend_doubt(fit), shape.size == 1
+    if doubt:
+        return undetermined("drift", doubt)
     p, level = float(test.p_value), level_of(float(test.p_value))
     if level and not constant:
         level = Level.NOTE  # this is what the trend is for
@@ -342,14 +390,14 @@ def _drift(fitted: FittedTrend) -> Finding:
     return found("drift", float(test.statistic), sentence, level=level, p_value=p)
 
 
-@eqx.filter_jit
-def _constant_test(
-    basis: Basis, axis: TimeAxis, numbers: Any, returns: Float[Array, " n"], signs: Rademacher
-) -> tuple[Float[Array, ""], Significance]:
-    added = richer_columns(basis, numbers, axis)
-    if basis.size > 1:
-        added = basis.design_matrix(numbers, axis).T
-    present = jnp.ones(returns.shape, bool)
-    design = trend_design(ConstantBasis(), numbers, present, axis)
+@kept
+def _drift_test(
+    basis: Basis, axis: TimeAxis, series: Series, signs: Rademacher
+) -> tuple[TrendFit, Float[Array, ""], Significance]:
+    """The trend over the whole log, the mean without one, and whether the trend adds to it."""
+    times, present, returns = series.times, series.present, jnp.asarray(series.returns)
+    added = basis.design_matrix(times, axis).T if basis.size > 1 else richer_columns(basis, times, axis)
+    design = trend_design(ConstantBasis(), times, present, axis)
     flat = fit_trend(design, returns)
-    return flat.point, score_test(design, flat.residuals, added, signs)
+    fit = fit_trend(trend_design(basis, times, present, axis), returns)
+    return fit, flat.point, score_test(design, flat.residuals, added, signs)

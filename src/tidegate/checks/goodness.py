@@ -14,18 +14,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arrays import Floats, Integers
+from ..arrays import Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
-from ..comparison import MIN_EPISODES, ComparisonTest
-from ..episodes import EpisodeLog, grow
-from ..forecast import ForecastSettings, held_out_returns, series_of, training_returns
-from ..models import LeadingTrend, Series
-from ..policies import Policy
+from ..comparison import MIN_EPISODES
+from ..episodes import EpisodeLog
+from ..models import Series
 from ..safety import VERDICT_SEED
-from ..trend import TrendFit, fit_trend, trend_design
+from ..trend import TrendFit
 from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
-from .trend_tests import autocorrelation_test, jump_test, score_test
+from .trend_tests import Autocorrelation, Jump, Significance, autocorrelation_test, jump_test, score_test
 
 TESTS = (
     "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
@@ -42,6 +40,7 @@ MATERIAL = 0.1  # a correlation of neighbours that makes standard errors a tenth
 class FittedTrend:
     """A trend through the episodes `rows` of a log in time order; `shape` is its basis, or a similar one.
 
+    The arrays of the `fit` have spare rows behind these: one program tests all trends of about this length.
     `doubt` says why the trend cannot be tested; it is empty if it can.
     """
 
@@ -56,60 +55,19 @@ class FittedTrend:
     @property
     def weights(self) -> Floats:
         """How much each episode's return counts in the forecast."""
-        return np.asarray(self.fit.design.forecast_weights)
+        return np.asarray(self.fit.design.forecast_weights)[: self.rows.size]
+
+
+def time_order(log: EpisodeLog, *, spare: bool = False) -> Integers:
+    """The rows that hold an episode, sorted by episode number; with those to `spare`, they come last."""
+    present = np.asarray(log.present)
+    order = np.argsort(np.where(present, log.episode_numbers, np.inf), kind="stable")
+    return np.asarray(order if spare else order[: np.sum(present)])
 
 
 def in_time_order(log: EpisodeLog) -> EpisodeLog:
     """The episodes without spare rows, sorted by their numbers."""
-    rows = np.flatnonzero(np.asarray(log.present))
-    numbers = np.asarray(log.episode_numbers)[rows]
-    return log.take(rows[np.argsort(numbers, kind="stable")])
-
-
-def decisive_series(
-    settings: ForecastSettings,
-    policy: Policy,
-    log: EpisodeLog,
-    training: EpisodeLog | None,
-) -> tuple[Series, Series]:
-    """The returns that a test of these episodes uses, and those that its models were tried on."""
-    room = log if log.capacity else grow(log, 1)
-    seen = None if training is None or not training.capacity else training
-    return _series(settings, policy, room, seen)
-
-
-@eqx.filter_jit
-def _series(
-    settings: ForecastSettings, policy: Policy, log: EpisodeLog, training: EpisodeLog | None
-) -> tuple[Series, Series]:
-    if training is None:
-        series = series_of(log, training_returns(settings, log, policy)[0])
-        return series, series
-    tested = series_of(log, held_out_returns(settings, training, log, policy)[0])
-    return tested, series_of(training, training_returns(settings, training, policy)[0])
-
-
-def fit_shape(settings: ForecastSettings, series: Series, axis: TimeAxis) -> FittedTrend:
-    """The smooth trend over the whole log."""
-    shape = settings.test.shape
-    return fitted_trend(_whole(shape, series, axis), series, axis, shape)
-
-
-def fit_lead(settings: ForecastSettings, series: Series, past: Series, axis: TimeAxis) -> FittedTrend:
-    """The trend that forecasts, within its span."""
-    lead = _lead(settings.test, series, past, axis)
-    local = axis.recent(lead.span)
-    return fitted_trend(lead.fit, series, local, settings.test.lead_shape, float(lead.longest))
-
-
-@eqx.filter_jit
-def _whole(shape: Basis, series: Series, axis: TimeAxis) -> TrendFit:
-    return fit_trend(trend_design(shape, series.times, series.present, axis), series.returns)
-
-
-@eqx.filter_jit
-def _lead(test: ComparisonTest, series: Series, past: Series, axis: TimeAxis) -> LeadingTrend:
-    return test.lead(series, past, axis, cautious=True)
+    return log.take(time_order(log))
 
 
 def fitted_trend(
@@ -120,26 +78,28 @@ def fitted_trend(
     in_time = present[np.argsort(times[present], kind="stable")]
     used = np.asarray(fit.design.present)[in_time]
     taken = in_time[used]
+    spare = room_for(taken.size) - taken.size
+
+    def rows(values: Any, axis: int = 0) -> Any:
+        return with_zeros(np.take(np.asarray(values), taken, axis), spare, axis)
+
     design = dataclasses.replace(
         fit.design,
-        orthonormal=jnp.asarray(np.asarray(fit.design.orthonormal)[:, taken]),
-        present=jnp.asarray(np.asarray(fit.design.present)[taken]),
-        inflation=jnp.asarray(np.asarray(fit.design.inflation)[taken]),
+        orthonormal=rows(fit.design.orthonormal, 1),
+        present=rows(fit.design.present),
+        inflation=rows(fit.design.inflation),
     )
-    fit = dataclasses.replace(
-        fit,
-        design=design,
-        returns=jnp.asarray(np.asarray(series.returns)[taken]),
-        residuals=jnp.asarray(np.asarray(fit.residuals)[taken]),
-    )
-    return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, _doubt(fit), longest)
+    fit = dataclasses.replace(fit, design=design, returns=rows(series.returns), residuals=rows(fit.residuals))
+    doubt = trend_doubt(fit)
+    return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, longest)
 
 
-def _doubt(fit: TrendFit) -> str:
-    n, columns = fit.returns.size, int(fit.design.num_columns)
+def trend_doubt(fit: TrendFit) -> str:
+    """Why a trend cannot be tested; empty if it can."""
+    n, columns = int(np.sum(fit.design.present)), int(fit.design.num_columns)
     returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
     if n < max(MIN_EPISODES, 2 * columns):
-        return f"{n} episodes are too few for {columns} time features"
+        return f"{n} episodes are too few for a trend with {columns} time features"
     if not np.all(np.isfinite(returns)):
         return "an estimated return is not a finite number"
     if not float(fit.design.conditioning) > np.sqrt(np.finfo(np.float64).eps):
@@ -151,28 +111,54 @@ def _doubt(fit: TrendFit) -> str:
     return ""
 
 
+class TrendTests(eqx.Module):
+    """All tests of a trend that need a bootstrap."""
+
+    added: int = eqx.field(static=True)  # time features of the richer trend
+    richer: Significance
+    autocorrelation: Autocorrelation
+    jump: Jump
+
+
+@kept
+def _tested_trend(
+    fit: TrendFit, shape: Basis, times: Floats, axis: TimeAxis, lags: int, signs: Rademacher
+) -> TrendTests:
+    added = richer_columns(shape, times, axis)
+    return TrendTests(
+        added.shape[0],
+        score_test(fit.design, fit.residuals, added, signs),
+        autocorrelation_test(fit.design, fit.residuals, lags, signs),
+        jump_test(fit.design, fit.residuals, signs),
+    )
+
+
 def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Finding, ...]:
     """The findings about a fitted trend; like a verdict, they depend on no seed."""
     if fitted.doubt:
         return tuple(undetermined(name, fitted.doubt) for name in TESTS)
-    multipliers = Rademacher(jax.random.key(VERDICT_SEED), DRAWS)
+    lags = max(1, min(MAX_LAGS, fitted.rows.size // 5))
+    times = with_zeros(fitted.times, fitted.fit.returns.size - fitted.rows.size)
+    tests = _tested_trend(fitted.fit, fitted.shape, times, fitted.axis, lags, sign_flips())
     return (
-        _misfit(fitted, multipliers),
-        *_autocorrelation(fitted, multipliers),
-        _jump(fitted, multipliers, names),
+        _misfit(tests.richer, tests.added),
+        *_autocorrelation(tests.autocorrelation, lags),
+        _jump(fitted, tests.jump, names),
         _leverage(fitted),
         _influence(fitted, names),
     )
 
 
-def _misfit(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
-    fit = fitted.fit
-    added = richer_columns(fitted.shape, fitted.times, fitted.axis)
-    test = score_test(fit.design, fit.residuals, added, multipliers)
+def sign_flips() -> Rademacher:
+    """The sign flips of every test of a trend, always the same."""
+    return Rademacher(jax.random.key(VERDICT_SEED), DRAWS)
+
+
+def _misfit(test: Significance, added: int) -> Finding:
     p = float(test.p_value)
     level = level_of(p)
     sentence = (
-        f"A richer trend ({added.shape[0]} more time features) fits clearly better (p = {p:.2g}): "
+        f"A richer trend ({added} more time features) fits clearly better (p = {p:.2g}): "
         "the forecast may be narrow and in the wrong place. Use a larger basis if you chose it; else wait "
         "for more episodes, or shorten the lookahead."
         if level
@@ -181,7 +167,6 @@ def _misfit(fitted: FittedTrend, multipliers: Rademacher) -> Finding:
     return found("trend_misfit", float(test.statistic), sentence, level=level, p_value=p)
 
 
-@eqx.filter_jit
 def richer_columns(basis: Basis, times: Any, axis: TimeAxis) -> Float[Array, "m n"]:
     """Time features beyond those of the basis: the next ones of its kind, or slow waves."""
     if isinstance(basis, CosineBasis):
@@ -197,10 +182,7 @@ def richer_columns(basis: Basis, times: Any, axis: TimeAxis) -> Float[Array, "m 
     return waves
 
 
-def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Finding, Finding]:
-    fit = fitted.fit
-    lags = max(1, min(MAX_LAGS, fit.returns.size // 5))
-    test = autocorrelation_test(fit.design, fit.residuals, lags, multipliers)
+def _autocorrelation(test: Autocorrelation, lags: int) -> tuple[Finding, Finding]:
     first, first_p = float(test.first), float(test.first_p_value)
     p, level = float(test.ljung_box.p_value), level_of(float(test.ljung_box.p_value))
     neighbours = f"After the trend, neighbouring estimates correlate by {first:+.3f} (p = {first_p:.2g})."
@@ -222,8 +204,7 @@ def _autocorrelation(fitted: FittedTrend, multipliers: Rademacher) -> tuple[Find
     )
 
 
-def _jump(fitted: FittedTrend, multipliers: Rademacher, names: Names) -> Finding:
-    test = jump_test(fitted.fit.design, fitted.fit.residuals, multipliers)
+def _jump(fitted: FittedTrend, test: Jump, names: Names) -> Finding:
     p = float(test.significance.p_value)
     level = level_of(p)
     when = names.at(float(fitted.times[int(test.row)]))
@@ -250,7 +231,7 @@ def _leverage(fitted: FittedTrend) -> Finding:
 
 def _influence(fitted: FittedTrend, names: Names) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
-    parts = (fitted.weights * np.asarray(fitted.fit.residuals)) ** 2
+    parts = (fitted.weights * np.asarray(fitted.fit.residuals)[: fitted.rows.size]) ** 2
     with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)

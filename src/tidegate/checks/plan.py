@@ -10,14 +10,13 @@ import dataclasses
 import math
 from typing import ClassVar
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arrays import Floats, Integers, in_double
-from ..basis import TimeAxis
+from ..arrays import ArrayLike, Floats, Integers, in_double, kept
+from ..basis import Basis, TimeAxis
 from ..comparison import Comparison, Reason, Trials
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..forecast import ForecastSettings
@@ -198,22 +197,21 @@ def _scale_sentence(
     return start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
 
 
-@eqx.filter_jit
+@kept
 def _squared_weights(
-    settings: ForecastSettings,
-    first: Float[Array, ""],
-    span: Float[Array, " g"],
-    positions: Float[Array, " m"],
+    shape: Basis,
+    axis: TimeAxis,
+    spans: Float[ArrayLike, " g"],
+    positions: Float[ArrayLike, " m"],
 ) -> Float[Array, " g"]:
     """Σa² of logs that last `span`, times their number of episodes."""
 
     def one(span: Float[Array, ""]) -> Float[Array, ""]:
-        axis = TimeAxis(first - 1, first + span, settings.lookahead)
-        times = first + span * positions
-        design = trend_design(settings.test.lead_shape, times, jnp.ones(GRID, bool), axis)
+        times = axis.origin + 1 + span * positions
+        design = trend_design(shape, times, jnp.ones(GRID, bool), axis.before(axis.origin + 1 + span))
         return jnp.sum(design.forecast_weights**2) * GRID
 
-    squares: Array = jax.lax.map(one, span)
+    squares: Array = jax.lax.map(one, spans)
     return squares
 
 
@@ -228,9 +226,7 @@ def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Flo
     # Evenly spread but not regular, so that a period cannot hide between the times.
     jitter = np.random.default_rng(0).uniform(size=GRID)
     positions = (np.arange(GRID) + jitter) / GRID
-    first = float(axis.origin) + 1
-    arguments = (jnp.asarray(one) for one in (first, GROWTH * length, positions))
-    squares = np.asarray(_squared_weights(settings, *arguments)) / GROWTH
+    squares = _squared_weights(settings.test.lead_shape, axis, GROWTH * length, positions) / GROWTH
     return np.asarray(np.sqrt(squares / squares[0]), np.float64)
 
 

@@ -3,14 +3,13 @@
 import dataclasses
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 from jaxtyping import Array, Bool, Float
 
-from ..arrays import ArrayLike, Floats, in_double
+from ..arrays import ArrayLike, Floats, in_double, kept
 from ..episodes import EpisodeLog
 from ..policies import DiscretePolicy, Policy
 from ..returns import log_ratios
@@ -88,7 +87,7 @@ def _chosen_shares(policy: DiscretePolicy, log: EpisodeLog) -> Floats:
     return np.asarray(np.sum(sums, axis=0) / max(1, np.sum(log.mask)), np.float64)
 
 
-@eqx.filter_jit
+@kept
 def _summed_probs(policy: DiscretePolicy, states: Any, mask: Bool[ArrayLike, "..."]) -> Float[Array, " a"]:
     probs = jnp.exp(policy.log_probs(states))
     return jnp.sum(jnp.where(mask[..., None], probs, 0.0), axis=tuple(range(mask.ndim)))

@@ -3,8 +3,8 @@
 Each statistic is a function of sums Σ zᵢ ξᵢ of the residuals. Flipping the residuals' signs gives its
 distribution under the null (wild bootstrap of the score: Wu, 1986; Kline and Santos, 2012), so that
 each test is one product of the multipliers with a few rows, linear in the number of episodes.
-Rows are in time order and all present. Residuals enter the pseudo sums as ξ/√(1 − h), which undoes
-the shrinkage by the fit (HC2: MacKinnon and White, 1985).
+Rows are in time order; spare ones come last, with residuals of 0. Residuals enter the pseudo sums as
+ξ/√(1 − h), which undoes the shrinkage by the fit (HC2: MacKinnon and White, 1985).
 """
 
 from collections.abc import Callable
@@ -12,7 +12,6 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
 from ..arrays import full_products
@@ -59,7 +58,6 @@ def hc2_residuals(design: TrendDesign, residuals: Float[Array, " n"]) -> Float[A
     return jnp.where(room > MIN_ROOM, residuals / jnp.sqrt(jnp.maximum(room, MIN_ROOM)), 0.0)
 
 
-@eqx.filter_jit
 @full_products
 def score_test(
     design: TrendDesign,
@@ -72,7 +70,7 @@ def score_test(
     With z the added columns after the trend is taken out: T = sᵀV⁻¹s, s = Σ zᵢξᵢ, V = Σ zᵢzᵢᵀξᵢ²/(1 − hᵢ).
     Columns that the trend already spans add nothing.
     """
-    q = design.orthonormal
+    q, added = design.orthonormal, jnp.where(design.present, added, 0.0)
     remainder = added - (added @ q.T) @ q
     size = jnp.linalg.norm(remainder, axis=1)
     useful = size > DEPENDENT * jnp.linalg.norm(added, axis=1)
@@ -92,7 +90,6 @@ def _whitening(covariance: Float[Array, "m m"]) -> tuple[Float[Array, "m m"], In
     return jnp.where(kept, values, jnp.inf)[:, None] ** -0.5 * vectors.T, jnp.sum(kept)
 
 
-@eqx.filter_jit
 @full_products
 def jump_test(
     design: TrendDesign,
@@ -107,28 +104,26 @@ def jump_test(
     Its distribution under the null is that of the same maximum over sign-flipped residuals, with the
     regressors fixed (Hansen, 2000). Steps are tried at `candidates` times, none near the ends.
     """
-    n = residuals.size
-    rows = np.linspace(trimming * n, (1 - trimming) * n, candidates).astype(int).clip(1, n - 1)
-    q = design.orthonormal
+    n, q = jnp.sum(design.present), design.orthonormal
+    rows = jnp.linspace(trimming * n, (1 - trimming) * n, candidates).astype(int).clip(1, n - 1)
     fitted = (jnp.sum(q, axis=1, keepdims=True) - jnp.cumsum(q, axis=1)[:, rows - 1]).T
 
     def steps(q: Array, index: Array) -> Array:
         return (index >= rows[:, None]) - fitted @ q
 
     def total(make_rows: Callable[..., Array], *values: Array) -> Array:
-        return weighted_sums(GivenMultipliers(jnp.ones((1, n))), make_rows, *values)[0]
+        return weighted_sums(GivenMultipliers(jnp.ones((1, residuals.size))), make_rows, *values)[0]
 
-    index, scaled = jnp.arange(n, dtype=residuals.dtype), hc2_residuals(design, residuals)
+    index, scaled = jnp.arange(residuals.size, dtype=residuals.dtype), hc2_residuals(design, residuals)
     variance = total(lambda q, i, e: (steps(q, i) * e) ** 2, q, index, scaled)
     spread = jnp.where(variance > 0, jnp.sqrt(variance), jnp.nan)
     scores = total(lambda q, i, e: steps(q, i) * e, q, index, residuals) / spread
     pseudo = weighted_sums(multipliers, lambda q, i, e: steps(q, i) * e, q, index, scaled) / spread
     statistic = jnp.max(scores**2)
     p_value = bootstrap_p_value(statistic, jnp.max(pseudo**2, axis=1))
-    return Jump(jnp.asarray(rows)[jnp.argmax(scores**2)], Significance(statistic, p_value))
+    return Jump(rows[jnp.argmax(scores**2)], Significance(statistic, p_value))
 
 
-@eqx.filter_jit
 @full_products
 def autocorrelation_test(
     design: TrendDesign, residuals: Float[Array, " n"], lags: int, multipliers: Multipliers
@@ -138,7 +133,7 @@ def autocorrelation_test(
     The textbook's χ² needs noise of constant variance. Here the products ξᵢξᵢ₊ₗ are sign-flipped about
     the small correlation that the fit itself puts into independent noise.
     """
-    n, squares = residuals.size, jnp.sum(residuals**2)
+    n, squares = jnp.sum(design.present), jnp.sum(residuals**2)
     products, expected = jax.lax.map(
         lambda lag: (_lagged(residuals, residuals, lag), _induced(design, residuals, lag)),
         jnp.arange(1, lags + 1),

@@ -179,6 +179,10 @@ class SearchFlags:
         float, _search("entropy", "Bonus for randomness, in standard deviations of a return.")
     ] = 0.1
     train_fraction: Annotated[float, _search("train-fraction", "Share of the episodes to search on.")] = 0.5
+    min_probability: Annotated[
+        float,
+        _search("min-probability", "What every action keeps, as in 0.02; in the test as in production."),
+    ] = 0.0
 
     def choices(self) -> "SearchChoices":
         """The choices that these flags name."""

@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..checks.findings import Finding, Level
+from ..checks.findings import Finding, Level, Told, told_once
+from ..checks.fitness import LogCheck
 from ..commands.backtests import BacktestRecord
 from ..commands.checking import CheckRecord
+from ..commands.description import PolicyDescription
 from ..commands.evaluation import Evaluation
 from ..commands.gating import GateRecord
 from ..commands.guarding import outcome_values
@@ -89,10 +91,27 @@ def _trust(console: Console, record: TrialRecord) -> None:
 
 def _findings(console: Console, findings: Iterable[Finding], title: str) -> None:
     table = _table(title, ("", "finding"), ("value",), ("what it means",))
-    for one in sorted(findings, key=lambda finding: -finding.level):
-        style = _STYLES[one.level]
-        cells = (one.name.replace("_", " "), figure(one.value), one.sentence)
-        table.add_row(_text(one.level.name, style), *map(_text, cells))
+    for one in told_once({"": findings}):
+        table.add_row(_text(one.level.name, _STYLES[one.level]), *map(_text, _told(one)))
+    console.print(table)
+
+
+def _told(one: Told) -> tuple[str, str, str]:
+    """A name, a value and a sentence; values of several findings are left to the record."""
+    names = ", ".join(one.names).replace("_", " ")
+    return names, figure(one.value) if len(one.names) == 1 else "", one.sentence
+
+
+def _warnings(console: Console, checks: Mapping[str, LogCheck]) -> None:
+    """The warnings about the test episodes, each with what it is about."""
+    told = told_once({role: check.warnings for role, check in checks.items()})
+    if not told:
+        return
+    table = _table("Warnings about the test episodes", ("for the", "finding"), ("value",), ("what it means",))
+    for one in told:
+        name, value, sentence = _told(one)
+        value = value if len(one.about) == 1 else ""
+        table.add_row(_text(", ".join(one.about), _STYLES[one.level]), *map(_text, (name, value, sentence)))
     console.print(table)
 
 
@@ -201,9 +220,7 @@ def _gate(console: Console, record: GateRecord) -> None:
         _scales(console, advantage, clock)
     if record.guarded.guardrails:
         console.print(guardrail_table(record.guarded))
-    for role, check in record.checks.items():
-        if check.warnings:
-            _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
+    _warnings(console, record.checks)
     if record.backtest is not None:
         _say(console, str(record.backtest))
     if record.overlap is Overlap.HELD_OUT:
@@ -223,10 +240,32 @@ def _improvement(console: Console, record: Improvement) -> None:
     training = record.training
     _say(
         console,
-        f"{type(record.policy).__name__} found on {training.num_training:,} of "
+        f"{record.file.policy} found on {training.num_training:,} of "
         f"{training.num_episodes:,} episodes, tested on the others.",
     )
+    _description(console, record.description)
     _gate(console, record.gate)
+
+
+def _description(console: Console, does: PolicyDescription) -> None:
+    """What a found policy does, for whom, and on what it rests."""
+
+    def amounts(*values: float) -> list[str]:
+        return [f"{value:.4g}" if does.continuous else f"{value:.0%}" for value in values]
+
+    _say(console, does.sentence)
+    names = ("new", "logged")
+    table = _table("What the policy does", ("steps", "action"), ("share", *names, "difference"))
+    for one in does.actions:
+        table.add_row(_text("all"), _text(one.action), "100%", *amounts(one.new, one.logged), "")
+    for group in does.groups:
+        change = group.change
+        numbers = amounts(change.new, change.logged, group.distance)
+        table.add_row(_text(group.who), _text(change.action), f"{group.share:.0%}", *numbers)
+    console.print(table)
+    if does.features:
+        listed = (f"{one.feature} {amounts(one.distance)[0]}" for one in does.features)
+        _say(console, f"How far it moves when a feature's values are shuffled: {', '.join(listed)}.")
 
 
 def _backtest(console: Console, record: BacktestRecord) -> None:

@@ -67,6 +67,7 @@ class NamedSearch(Named, total=False):
     learning_rate: float
     entropy: float
     train_fraction: float
+    min_probability: float
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

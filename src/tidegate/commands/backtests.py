@@ -11,8 +11,8 @@ from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
 from .asking import ColumnNames, Named, asked
-from .lookaheads import counted, length_of
-from .opening import Log, PolicyLike, Stage, silent
+from .lookaheads import as_units, length_of
+from .opening import Log, PolicyLike, Stage, counted, silent
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
 
@@ -54,13 +54,13 @@ def backtest(
     trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     if trial.held_out.log.num_episodes == 0:
         raise LogError(f"no episode is left to backtest: {trial.overlap.value}")
-    stage("using the gate at past dates")
     result = backtest_log(
         *trial.policies,
         trial.held_out.log,
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         dates=dates,
-        every=none_or(partial(counted, "every", time=trial.opened.loaded.time), apart),
+        every=none_or(partial(as_units, "every", time=trial.opened.loaded.time), apart),
+        progress=counted(stage, "using the gate at past dates"),
     )
     return BacktestRecord(*about(trial), result)

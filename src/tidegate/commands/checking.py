@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any, Unpack
 
-from ..checks.fitness import LogCheck, check_log
-from ..forecast import Forecast, forecast_performance
+from ..checks.fitness import LogCheck, forecast_and_check
+from ..forecast import Forecast
 from ..inputs import seed_of
 from ..record import plain, sealed
 from .asking import ColumnNames, Named, asked
@@ -50,12 +50,17 @@ def check(
     chosen, opened = open_log(wanted.log, seed=seed, stage=stage).policy(given)
     chosen_settings = wanted.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen_settings, chosen)
-    forecasting = chosen_settings.forecast()
     stage("checking the log")
+    forecast, findings = forecast_and_check(
+        opened.log,
+        chosen_settings.forecast(),
+        None if policy is None else chosen,
+        names=names_of(opened),
+    )
     return CheckRecord(
         policy=policy_name(given),
-        check=check_log(opened.log, forecasting, None if policy is None else chosen, names=names_of(opened)),
-        forecast=forecast_performance(chosen, opened.log, forecasting, seed=seed),
+        check=findings,
+        forecast=forecast,
         settings=chosen_settings,
         seed=seed,
         provenance=provenance(opened),

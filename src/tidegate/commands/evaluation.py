@@ -7,9 +7,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..checks.findings import Finding
-from ..checks.fitness import check_log, mean_ratio_finding
+from ..checks.fitness import forecast_and_check, mean_ratio_finding
 from ..errors import SettingsError
-from ..forecast import Forecast, forecast_performance, forecast_returns
+from ..forecast import Forecast, forecast_returns
 from ..inputs import flag, seed_of
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
@@ -18,22 +18,13 @@ from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..record import plain, sealed
 from .asking import ColumnNames, Named, asked
-from .opening import (
-    Log,
-    LogFile,
-    OpenLog,
-    PolicyLike,
-    Stage,
-    is_object,
-    log_file,
-    open_log,
-    policy_name,
-    silent,
-)
+from .opening import Log, LogFile, OpenLog, PolicyLike, Stage, is_object, log_file, policy_name, silent
 from .provenance import Provenance, all_versions, names_of, plain_columns, provenance
-from .room import require_forecast_room, require_room
+from .room import require_forecast_room
 from .settings import PlainSettings, Settings
 from .showing import Shown
+from .training import Overlap
+from .trials import Trial, prepare
 
 STREAM_BYTES = 200_000_000
 UNMODELLED = (
@@ -56,6 +47,7 @@ class Evaluation(Shown):
     settings: PlainSettings
     seed: int
     streamed: bool
+    overlap: Overlap
     provenance: Provenance
 
     @property
@@ -80,7 +72,10 @@ def evaluate(
     stage: Stage = silent,
     **named: Unpack[Named],
 ) -> Evaluation:
-    """Forecast a policy from a log.
+    """Forecast a policy from a log: the forecast that `gate` makes for it.
+
+    Like the gate, it looks at episodes that the policy's search has not seen, if `improve` found it with this
+    log, and at those that no model was fitted to.
 
     `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
     default, this is done for files of more than 200 MB where possible.
@@ -88,8 +83,7 @@ def evaluate(
     wanted, seed = asked(evaluate, log, settings, columns, named), seed_of(seed)
     streams = should_stream(wanted.log, policy) if stream is None else flag("stream", stream)
     if not streams:
-        opened = open_log(wanted.log, seed=seed, stage=stage)
-        return _whole(opened, policy, wanted.settings, seed, stage)
+        return _whole(prepare(wanted, policy, "behavior", None, None, seed, stage), stage)
     if isinstance(wanted.log, OpenLog):
         raise SettingsError("an open log cannot be streamed.", expected="the file's name")
     if is_object(policy):
@@ -111,21 +105,32 @@ def should_stream(log: Log, policy: PolicyLike) -> bool:
     return parquet and sum(path.stat().st_size for path in paths) > STREAM_BYTES
 
 
-def _whole(
-    opened: OpenLog, given: PolicyLike, settings: PlainSettings, seed: int, stage: Stage
-) -> Evaluation:
-    policy, opened = opened.policy(given)
-    log, settings = opened.log, settings.over(opened.log.span, opened.loaded.time)
-    require_room(opened, settings, policy)
+def _whole(trial: Trial, stage: Stage) -> Evaluation:
+    settings, log = trial.settings, trial.held_out.log
     stage("forecasting")
-    forecast, stationary = (
-        forecast_performance(policy, log, one.forecast(), seed=seed)
-        for one in (settings, settings.stationary())
+    forecast, check = forecast_and_check(
+        log,
+        settings.forecast(),
+        trial.policies[0],
+        training=None if trial.seen is None else trial.seen.log,
+        span=trial.held_out.span,
+        names=names_of(trial.opened),
     )
-    stage("checking the log")
-    findings = check_log(log, settings.forecast(), policy, names=names_of(opened)).findings
-    origin = provenance(opened)
-    return Evaluation(policy_name(given), forecast, stationary, findings, settings, seed, False, origin)
+    flat = forecast_returns(
+        forecast.returns, forecast.episode_numbers, settings.stationary().forecast(), seed=trial.seed
+    )
+    flat = dataclasses.replace(flat, effective_sample_size=forecast.effective_sample_size)
+    return Evaluation(
+        trial.names[0],
+        forecast,
+        flat,
+        check.findings,
+        settings,
+        trial.seed,
+        False,
+        trial.overlap,
+        provenance(trial.opened),
+    )
 
 
 def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stage: Stage) -> Evaluation:
@@ -145,7 +150,7 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
     )
     findings = (mean_ratio_finding(one.stopped_ratios),)
     origin = _stream_provenance(file, streamed, settings)
-    return Evaluation(spec, forecast, stationary, findings, settings, seed, True, origin)
+    return Evaluation(spec, forecast, stationary, findings, settings, seed, True, Overlap.UNTRAINED, origin)
 
 
 def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: PlainSettings) -> Provenance:

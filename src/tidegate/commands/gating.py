@@ -35,7 +35,7 @@ from .assumptions import assumptions
 from .conditions import WEEK, Conditions, written
 from .guarding import guardrail_values, with_outcomes
 from .leaks import candidate_leak
-from .opening import Log, PolicyLike, Stage, silent
+from .opening import Log, PolicyLike, Stage, counted, silent
 from .provenance import Provenance, names_of, provenance
 from .questions import allowed, last_episode, question, require_p_value
 from .settings import PlainSettings, Settings
@@ -265,8 +265,14 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     bound = _range_bound(trial, guarded, asked_for, forecasting)
     past = None
     if asked_for.dates:
-        stage("using the gate at past dates")
-        past = backtest(*trial.policies, held_out.log, forecasting, training=training, dates=asked_for.dates)
+        past = backtest(
+            *trial.policies,
+            held_out.log,
+            forecasting,
+            training=training,
+            dates=asked_for.dates,
+            progress=counted(stage, "using the gate at past dates"),
+        )
     origin, moment = provenance(trial.opened), asked_for.decided_at
     return GateRecord(
         guarded=guarded,
@@ -330,4 +336,4 @@ def _misfits(checks: dict[str, LogCheck], voided_by: tuple[str, ...]) -> Iterato
             ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
         ):
             if found:
-                yield f"{start} for {WHOSE[role]}: {' '.join(one.sentence for one in found)}"
+                yield f"{start} for {WHOSE[role]}: {' '.join(dict.fromkeys(one.sentence for one in found))}"

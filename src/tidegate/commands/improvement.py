@@ -17,21 +17,26 @@ from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
 from ..gates.signatures import PrivateKey, signed
 from ..inputs import seed_of
+from ..logs.fitting import action_names
+from ..logs.saved import file_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
-from ..record import Advantage, describe_settings, plain, save_policy, sealed, write_record
+from ..record import SEAL, Advantage, describe_settings, plain, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate
+from ..serving import PolicyFile
+from ..serving.files import DecisionLink, file_content
 from .asking import ColumnNames, NamedSearch, asked, chosen
 from .choices import Preset
 from .conditions import WEEK, Conditions
+from .description import PolicyDescription, describe_policy
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
-from .opening import Log, OpenLog, PolicyLike, Stage, open_log, policy_name, silent
+from .opening import Log, OpenLog, PolicyLike, Stage, counted, open_log, policy_name, silent
 from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
 from .showing import Shown
-from .starts import feature_scaling, resolve_class, start_policy
-from .training import Overlap, TrainingRecord, episodes_hash, training_path
+from .starts import feature_scaling, require_exploration, resolve_class, start_policy
+from .training import Overlap, TrainingRecord, episodes_hash, input_names, training_path
 from .trials import Trial
 
 MIN_TRAINING = 2
@@ -42,13 +47,18 @@ _OBJECTIVES = {Preset.PAPER: Objective.PERCENTILE, Preset.MULTISCALE: Objective.
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Improvement(Shown):
-    """The candidate, how it was found, and what the test on unseen episodes says."""
+    """The candidate, how it was found, what it does, and what the test on unseen episodes says.
+
+    `file` names its actions and features: what is saved, but for the decision.
+    """
 
     policy: ParametricPolicy
+    file: PolicyFile
     gate: GateRecord
     training: TrainingRecord
     search: SearchChoices
     search_settings: dict[str, Any]
+    description: PolicyDescription
 
     @property
     def verdict(self) -> Verdict:
@@ -74,7 +84,11 @@ class Improvement(Shown):
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate improve --json` prints."""
         search = {**plain(self.search), "settings": self.search_settings}
-        found = {"policy_class": type(self.policy).__name__, "search": search}
+        found = {
+            "policy_class": self.file.policy,
+            "search": search,
+            "description": plain(self.description),
+        }
         return sealed("improve", {**self.gate.content, **found})
 
 
@@ -117,9 +131,9 @@ def improve(
     safe_policy, opened = opened.policy(safe)
     over = wanted.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, over, safe_policy, None)
+    require_exploration(choices, opened.log)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
-    stage("searching for a candidate")
-    candidate, details = _search(training, safe_policy, over, choices, seed)
+    candidate, details = _search(training, safe_policy, over, choices, seed, stage)
     record = _training_record(opened, training.log, choices, candidate)
     trial = Trial(
         opened=opened,
@@ -134,13 +148,19 @@ def improve(
     )
     tested = decide(trial, asked_for, stage)
     resolved = dataclasses.replace(choices, policy_class=resolve_class(choices, opened.log))
-    return Improvement(candidate, tested, record, resolved, details)
+    file = file_of(candidate, action_names(opened.loaded), opened.loaded.features)
+    described = describe_policy(file, opened.log)
+    return Improvement(candidate, file, tested, record, resolved, details, described)
 
 
 def save_improvement(found: Improvement, path: str | Path, key: PrivateKey | None = None) -> Path:
-    """Save the policy, and beside it the record, signed if there is a key; its path is returned."""
-    save_policy(found.policy, path)
+    """Save the policy, and beside it the record, signed if there is a key; its path is returned.
+
+    The policy's file holds the seal of the record, which holds the policy's own hash.
+    """
     record, content = training_path(path), found.to_dict()
+    decision = DecisionLink(content[SEAL], content["status"], content["expires_at"])
+    write_record(file_content(dataclasses.replace(found.file, decision=decision)), path)
     write_record(content if key is None else signed(content, key), record)
     return record
 
@@ -151,6 +171,7 @@ def _search(
     settings: PlainSettings,
     choices: SearchChoices,
     seed: int,
+    stage: Stage,
 ) -> tuple[ParametricPolicy, dict[str, Any]]:
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
@@ -170,7 +191,15 @@ def _search(
     )
     # A safe policy that reads features would misread scaled ones.
     rival = safe if scaling is None or isinstance(safe, LoggedPolicy) else None
-    found = search_candidate(start, seen, settings.forecast(), details, against=rival, seed=seed)
+    found = search_candidate(
+        start,
+        seen,
+        settings.forecast(),
+        details,
+        against=rival,
+        seed=seed,
+        progress=counted(stage, "searching for a candidate"),
+    )
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 
 
@@ -193,6 +222,6 @@ def _training_record(
         train_fraction=search.train_fraction,
         episodes_hash=episodes_hash(training),
         policy_hash=policy.digest(),
-        features=opened.loaded.columns.features,
+        features=input_names(opened.loaded),
         labels=tuple(str(label) for label in opened.loaded.labels),
     )

@@ -1,13 +1,14 @@
 """Which log, and how to read it: every command starts here."""
 
 import dataclasses
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..arrays import in_double
+from ..arrays import Progress, in_double
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..inputs import flag, member, seed_of
@@ -21,10 +22,26 @@ from ..policies import BehaviorPolicy, Policy, RecordedPolicy
 Stage = Callable[[str], None]
 PolicyLike = str | Path | Policy
 OBJECT = " (a Python object)"
+WORTH_TELLING = 2.0  # seconds
 
 
 def silent(stage: str) -> None:
     """Report no progress."""
+
+
+def counted(stage: Stage, what: str) -> Progress:
+    """Report long work as it goes on: how much of it is done, and how long the rest will take."""
+
+    def run(items: Iterable[Any]) -> Iterable[Any]:
+        work, began = list(items), time.monotonic()
+        for done, item in enumerate(work):
+            passed = time.monotonic() - began
+            left = passed / max(done, 1) * (len(work) - done)
+            told = done and passed + left > WORTH_TELLING
+            stage(f"{what}: {done / len(work):.0%}, about {left:.0f} s left" if told else what)
+            yield item
+
+    return run
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

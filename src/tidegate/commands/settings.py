@@ -14,7 +14,7 @@ from ..inputs import flag, member, none_or, number, whole
 from ..logs import TimeMeaning
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
-from .lookaheads import MAX_LOOKAHEAD, Length, counted, length_of
+from .lookaheads import MAX_LOOKAHEAD, Length, as_units, length_of
 
 MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
 MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
@@ -78,7 +78,7 @@ class PlainSettings:
     def over(self, span: tuple[float, float], time: TimeMeaning) -> "PlainSettings":
         """The same settings with the lookahead in units of the log's time, or the one that the log gives."""
         if self.lookahead is not None:
-            return dataclasses.replace(self, lookahead=counted("lookahead", self.lookahead, time))
+            return dataclasses.replace(self, lookahead=as_units("lookahead", self.lookahead, time))
         tenth = min((span[1] - span[0] + 1) / 10, MAX_LOOKAHEAD)
         return dataclasses.replace(self, lookahead=max(1, round(tenth)))
 
@@ -153,6 +153,8 @@ class SearchChoices:
 
     `entropy` is the bonus per nat of entropy, in standard deviations of an episode's return, so that it
     means the same whatever the rewards' unit. `hidden` is the width of an MLP's hidden layer.
+    `min_probability` is what every action keeps, in the search, in the test and in production, so that the
+    next log can tell what each action is worth.
     """
 
     policy_class: PolicyClass = PolicyClass.AUTO
@@ -161,6 +163,7 @@ class SearchChoices:
     learning_rate: float = 0.02
     entropy: float = 0.1
     train_fraction: float = 0.5
+    min_probability: float = 0.0
 
     def __post_init__(self) -> None:
         checked = {
@@ -170,6 +173,7 @@ class SearchChoices:
             "learning_rate": number("learning_rate", self.learning_rate, above=0),
             "entropy": number("entropy", self.entropy, 0),
             "train_fraction": number("train_fraction", self.train_fraction, 0, 1),
+            "min_probability": number("min_probability", self.min_probability, 0, below=1),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -66,7 +66,7 @@ def prepare(
     known = _known_training(names[0] if saved else None, training)
     candidate_policy, opened = opened.policy(candidate)
     if known is not None and saved:
-        require_same_parts(known, candidate_policy.digest(), opened.loaded)
+        require_same_parts(known, candidate_policy, opened.loaded)
     safe_policy, opened = opened.policy(safe)
     chosen = asked.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen, candidate_policy, safe_policy)

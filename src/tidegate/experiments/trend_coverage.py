@@ -153,7 +153,7 @@ def _simulate(cell: TrendCell, keys: PRNGKeyArray) -> tuple[Array, Array]:
     axis = TimeAxis(0.0, float(cell.episodes), cell.lookahead)
     present = jnp.ones(cell.episodes, bool)
     design = trend_design(CosineBasis(cell.order), times, present, axis)
-    trend, truth = _true_trend(times, axis), jnp.mean(_true_trend(axis.forecast_times, axis))
+    trend, truth = _true_trend(times, axis), jnp.mean(_true_trend(jnp.asarray(axis.forecast_times), axis))
 
     def one(key: PRNGKeyArray) -> tuple[Array, Array]:
         noise_key, bootstrap_key = jax.random.split(key)

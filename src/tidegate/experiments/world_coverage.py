@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..basis import CosineBasis, TimeAxis
 from ..bootstrap import ConfidenceInterval, Side
-from ..comparison import TwoBounds
+from ..comparison import Terms, TwoBounds
 from ..forecast import ForecastSettings, forecast_policy
 from ..policies import SoftmaxPolicy
 from ..presets import multiscale_settings
@@ -104,12 +104,14 @@ def _simulate(
         collect_key, sign_key = jax.random.split(key)
         past = world.collect(world.safe_policy, start + jnp.arange(1.0, episodes + 1), collect_key)
         axis = TimeAxis(start, start + episodes, lookahead)
-        truth = jnp.mean(world.performance(target, axis.forecast_times))
+        future = start + episodes + jnp.arange(1.0, lookahead + 1)
+        truth = jnp.mean(world.performance(target, future))
 
         def interval(settings: ForecastSettings) -> ConfidenceInterval:
             # Every log has its own signs: shared ones would err together.
             signs = settings.multipliers(sign_key, settings.draws)
-            return forecast_policy(settings, target, past, axis, signs, Side.BOTH)[1]
+            terms = Terms(axis, signs, settings.alpha)
+            return forecast_policy(settings, target, past, terms, Side.BOTH)[1]
 
         return judge((interval(make(lookahead)) for make in METHODS.values()), truth)
 

@@ -10,6 +10,7 @@ from ..door import Propensity
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from .columns import Columns, TimeUnit
+from .encoding import features_of
 from .reading import LoadedLog
 from .table import Places, Table
 from .timeline import TimeMeaning
@@ -49,8 +50,14 @@ def loaded_episodes(log: EpisodeLog) -> LoadedLog:
         propensity=Propensity.LOG_DENSITY if log.num_actions is None else Propensity.LOG_PROBABILITY,
         num_actions=log.num_actions,
     )
-    places = Places(("",), (0,), np.arange(frame.height), base=0)
-    return LoadedLog(log, Table(frame, places, SOURCE), columns, TimeMeaning(TimeUnit.EPISODE, None))
+    table = Table(frame, Places(("",), (0,), np.arange(frame.height), base=0), SOURCE)
+    return LoadedLog(
+        log,
+        table,
+        columns,
+        TimeMeaning(TimeUnit.EPISODE, None),
+        features=features_of(table, columns.features),
+    )
 
 
 def _parts(name: str, values: Any, log: EpisodeLog) -> dict[str, Values]:

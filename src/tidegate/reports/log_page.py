@@ -137,29 +137,30 @@ def _caveats(data: Plain) -> list[str]:
 
 
 def _warnings(data: Plain) -> list[str]:
-    """One line each; the tables below give the details."""
-    return [
-        line
-        for whom, findings, _ in _checked(data)
-        for line in _alerts([one for one in findings if one["level"] == "WARNING"], whom)
-    ]
+    """One line for each cause; the tables below give the details."""
+    failed: list[str] = []
+    others: dict[str, list[tuple[str, Plain]]] = {}
+    for role, findings, _ in _checked(data):
+        warned = [one for one in findings if one["level"] == "WARNING"]
+        tests = [one for one in warned if one["value"] is not None and one["name"] in TESTS]
+        if tests:
+            failed.append(
+                f"The log fails goodness-of-fit tests for the {role} ({names(tests)}): the bounds may be too "
+                "narrow, or in the wrong place."
+            )
+        for one in warned:
+            if one not in tests:
+                others.setdefault(one["sentence"], []).append((role, one))
+    return [*failed, *(_alert(cause, group) for cause, group in others.items())]
 
 
-def _alerts(warned: Sequence[Plain], role: str) -> list[str]:
-    """Failed tests by name, other warnings as they are, what is not known in one line."""
-    failed = [one for one in warned if one["value"] is not None and one["name"] in TESTS]
-    others = [one for one in warned if one["value"] is not None and one["name"] not in TESTS]
-    unknown = [one for one in warned if one["value"] is None]
-    lines = [sentence(f"for the {role}: {one['sentence']}") for one in others]
-    if failed:
-        lines.insert(
-            0,
-            f"The log fails goodness-of-fit tests for the {role} ({names(failed)}): the bounds may be too "
-            "narrow, or in the wrong place.",
-        )
-    if unknown:
-        lines.append(f"Could not be determined for the {role}: {names(unknown)}.")
-    return lines
+def _alert(cause: str, group: Sequence[tuple[str, Plain]]) -> str:
+    """What one cause brings about, for which policies; names are given to what is not known."""
+    *others, last = dict.fromkeys(f"the {role}" for role, _ in group)
+    whom = f"{', '.join(others)} and {last}" if others else last
+    unknown = list({one["name"]: one for _, one in group if one["value"] is None}.values())
+    missing = f" Not known: {names(unknown)}." if unknown else ""
+    return f"For {whom}: {cause}{missing}"
 
 
 def _tables(data: Plain, role: str, findings: Sequence[Plain], folded: bool) -> list[Table]:

@@ -59,8 +59,9 @@ def _evaluate(content: Plain) -> Iterator[str]:
 def _check(content: Plain) -> Iterator[str]:
     warned = [one for one in content["check"]["findings"] if one["level"] == "WARNING"]
     yield from _caveats(content["provenance"])
-    if warned:
-        yield f"{count(len(warned), 'warning')}: {names(warned)}."
+    causes = list({one["sentence"]: one for one in reversed(warned)}.values())[::-1]
+    if causes:
+        yield f"{count(len(causes), 'warning')}: {names(causes)}."
     else:
         yield "This log can be used: no check found a problem."
     if content["policy"] == "behavior":
