@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from tidegate import commands as wf
-from tidegate.commands.lookaheads import counted, in_units_of, length_of
+from tidegate.commands.lookaheads import as_units, in_units_of, length_of
 from tidegate.commands.opening import open_log
 from tidegate.errors import SettingsError
 from tidegate.logs import Columns, TimeMeaning, TimeUnit
@@ -108,8 +108,8 @@ def test_a_log_that_was_opened_in_ranks_stays_so() -> None:
     opened = open_log(wf.LogFile(FRAME, Columns(episode=None, time="when")))
     assert in_units_of(opened, DAY) is opened
     with pytest.raises(SettingsError, match=r"time is the rank of an episode by 'when'.*`time_unit='day'`"):
-        counted("every", length_of("every", "7d"), opened.loaded.time)
+        as_units("every", length_of("every", "7d"), opened.loaded.time)
 
 
 def test_numbers_need_no_calendar() -> None:
-    assert counted("every", length_of("every", 3), TimeMeaning(TimeUnit.EPISODE, None)) == 3
+    assert as_units("every", length_of("every", 3), TimeMeaning(TimeUnit.EPISODE, None)) == 3

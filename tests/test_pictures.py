@@ -1,7 +1,7 @@
 """Pictures: the bound that decides, arrows for what lies outside, nothing cut, colours for day and night."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,8 +10,10 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
+from tidegate.arrays import Floats
 from tidegate.reports.backtest_figure import draw_advantages
 from tidegate.reports.calendar import Clock
 from tidegate.reports.changes import what_would_change
@@ -59,22 +61,26 @@ def _axis(draw: Callable[[Axes], Axes], width: float = WIDE) -> Axes:
     return draw_figure(width, 4.0, draw).axes[0]
 
 
+def _xs(line: Line2D) -> list[float]:
+    return [float(x) for x in np.asarray(line.get_xdata(), float)]
+
+
+def _ys(line: Line2D) -> list[float]:
+    return [float(y) for y in np.asarray(line.get_ydata(), float)]
+
+
 def _bars(axis: Axes, row: int) -> list[tuple[list[float], str, float]]:
     """The horizontal bars of a row: their ends, their colour and their thickness."""
     return [
-        ([float(x) for x in line.get_xdata()], to_hex(line.get_color()), line.get_linewidth())
+        (_xs(line), to_hex(line.get_color()), line.get_linewidth())
         for line in axis.lines
-        if list(line.get_ydata()) == [row, row]
+        if _ys(line) == [row, row]
     ]
 
 
 def _markers(axis: Axes, marker: str) -> list[tuple[float, float]]:
-    return [
-        (float(x), float(y))
-        for line in axis.lines
-        if line.get_marker() == marker
-        for x, y in zip(*line.get_data(), strict=True)
-    ]
+    lines = [line for line in axis.lines if line.get_marker() == marker]
+    return [place for line in lines for place in zip(_xs(line), _ys(line), strict=True)]
 
 
 @pytest.mark.parametrize(("lower", "color"), [(-0.11, CANDIDATE), (0.07, BETTER)])
@@ -97,7 +103,7 @@ def test_scales_that_are_not_asked_are_quiet_and_contradictions_are_red() -> Non
     assert (ends, watched) == ([-0.1, 0.25], OBSERVED) or ends[1] == 0.25
     assert red == WORSE
     labels = axis.get_yticklabels()
-    assert labels[1].get_fontsize() < labels[2].get_fontsize()
+    assert float(labels[1].get_fontsize()) < float(labels[2].get_fontsize())
     assert [label.get_text() for label in labels][:2] == ["all that must pass", "last 90 episodes"]
 
 
@@ -121,8 +127,8 @@ def test_a_picture_says_in_words_what_it_shows() -> None:
         assert "Last 10 episodes (must not contradict): -0.1, at most +0.25." in label[1]
 
 
-def _forecast(returns: Sequence[float], lower: float, upper: float) -> dict[str, Any]:
-    values = np.asarray(returns)
+def _forecast(returns: Floats, lower: float, upper: float) -> dict[str, Any]:
+    values = returns
     bins = np.array_split(np.arange(values.size), 20)
     past = [
         {
@@ -166,11 +172,9 @@ def test_a_backtest_shows_the_difference_about_zero_with_its_verdicts() -> None:
     axis = _axis(lambda axis: draw_advantages(axis, past, CLOCK))
     low, high = axis.get_ylim()
     assert low < 0 < high < 2
-    zero = [line for line in axis.lines if list(line.get_ydata()) == [0, 0]]
+    zero = [line for line in axis.lines if _ys(line) == [0, 0]]
     assert to_hex(zero[0].get_color()) == AXIS
-    diamonds = {
-        to_hex(line.get_color()): list(line.get_ydata()) for line in axis.lines if line.get_marker() == "D"
-    }
+    diamonds = {to_hex(line.get_color()): _ys(line) for line in axis.lines if line.get_marker() == "D"}
     assert diamonds[BETTER] == [0.5]
     assert diamonds[OBSERVED][0] == 0.1
     assert [y for _, y in _markers(axis, "X")] == [-0.3]
@@ -179,7 +183,7 @@ def test_a_backtest_shows_the_difference_about_zero_with_its_verdicts() -> None:
 
 def _cut(figure: Figure) -> list[str]:
     """The texts that leave the figure, as wide as its own font makes them."""
-    canvas = FigureCanvasAgg(figure)
+    canvas: Any = FigureCanvasAgg(figure)
     canvas.draw()
     width, height = canvas.get_width_height()
     hidden = {id(text) for axis in figure.axes for text in _out_of_view(axis)}
@@ -202,7 +206,7 @@ def _out_of_view(axis: Axes) -> list[Text]:
     ]
 
 
-def _leaves(text: Text, canvas: FigureCanvasAgg, width: float, height: float) -> bool:
+def _leaves(text: Text, canvas: Any, width: float, height: float) -> bool:
     box = text.get_window_extent(canvas.get_renderer())
     return bool(box.x0 < -1 or box.y0 < -1 or box.x1 > width + 1 or box.y1 > height + 1)
 
@@ -248,7 +252,9 @@ def test_what_is_read_stands_out_from_its_ground(name: str, which: int) -> None:
 
 def test_a_picture_as_a_file_brings_its_colours(tmp_path: Any) -> None:
     path = tmp_path / "one.svg"
-    save_svg(draw_figure(4, 3, lambda axis: axis.axhline(1, color=BETTER) and axis), path, "A <line> & more")
+    figure = draw_figure(4, 3, lambda axis: axis)
+    figure.axes[0].axhline(1, color=BETTER)
+    save_svg(figure, path, "A <line> & more")
     text = path.read_text()
     assert text.startswith("<svg ")
     assert 'aria-label="A &lt;line&gt; &amp; more"' in text

@@ -11,8 +11,7 @@ from ..errors import LogError
 from ..inputs import none_or, whole
 from ..record import plain, sealed
 from .asking import ColumnNames, Named, asked
-from .lookaheads import counted as counted_in
-from .lookaheads import length_of
+from .lookaheads import as_units, length_of
 from .opening import Log, PolicyLike, Stage, counted, silent
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
@@ -61,7 +60,7 @@ def backtest(
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         dates=dates,
-        every=none_or(partial(counted_in, "every", time=trial.opened.loaded.time), apart),
+        every=none_or(partial(as_units, "every", time=trial.opened.loaded.time), apart),
         progress=counted(stage, "using the gate at past dates"),
     )
     return BacktestRecord(*about(trial), result)

@@ -44,7 +44,7 @@ def in_units_of(log: Log, length: Length | None) -> Log:
     return dataclasses.replace(file, columns=dataclasses.replace(file.columns, time_unit=unit))
 
 
-def counted(name: str, length: Length, time: TimeMeaning) -> int:
+def as_units(name: str, length: Length, time: TimeMeaning) -> int:
     """The length in units of the time axis."""
     if isinstance(length, int):
         return length

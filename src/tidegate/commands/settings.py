@@ -14,7 +14,7 @@ from ..inputs import flag, member, none_or, number, whole
 from ..logs import TimeMeaning
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
-from .lookaheads import MAX_LOOKAHEAD, Length, counted, length_of
+from .lookaheads import MAX_LOOKAHEAD, Length, as_units, length_of
 
 MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
 MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
@@ -78,7 +78,7 @@ class PlainSettings:
     def over(self, span: tuple[float, float], time: TimeMeaning) -> "PlainSettings":
         """The same settings with the lookahead in units of the log's time, or the one that the log gives."""
         if self.lookahead is not None:
-            return dataclasses.replace(self, lookahead=counted("lookahead", self.lookahead, time))
+            return dataclasses.replace(self, lookahead=as_units("lookahead", self.lookahead, time))
         tenth = min((span[1] - span[0] + 1) / 10, MAX_LOOKAHEAD)
         return dataclasses.replace(self, lookahead=max(1, round(tenth)))
 
