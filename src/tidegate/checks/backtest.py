@@ -308,7 +308,7 @@ def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
 
 
 def _describe(settings: ForecastSettings, times: Floats, dates: list[_AtDate]) -> Backtest:
-    nothing = _AtDate(*(jnp.zeros((0, 2)) for _ in range(5)), *(jnp.zeros(0) for _ in range(4)))
+    nothing = _AtDate(*(jnp.zeros((0, 2)) for _ in range(5)), *(jnp.zeros(0) for _ in range(6)))
     rows = map_leaves(lambda *each: np.stack(each), *dates) if dates else nothing
     return Backtest(
         dates=times,
