@@ -172,9 +172,11 @@ def test_records_are_strict_json() -> None:
 
 def test_dates_need_a_past_and_a_future() -> None:
     assert "too short" in str(backtest(GOOD, SAFE, _log(1), SETTINGS))
-    assert backtest_dates(_log(24), SETTINGS, 20, 15).size == 0
-    assert backtest_dates(_log(25), SETTINGS, 20, 15).tolist() == [10]
-    np.testing.assert_array_equal(backtest_dates(_log(400), SETTINGS, 3, 50), 385 - 50 * np.arange(3)[::-1])
+    assert backtest_dates(np.arange(1.0, 24 + 1), SETTINGS, 20, 15).size == 0
+    assert backtest_dates(np.arange(1.0, 25 + 1), SETTINGS, 20, 15).tolist() == [10]
+    np.testing.assert_array_equal(
+        backtest_dates(np.arange(1.0, 400 + 1), SETTINGS, 3, 50), 385 - 50 * np.arange(3)[::-1]
+    )
     with pytest.raises(SettingsError, match="dates is 0"):
         backtest(GOOD, SAFE, _log(), SETTINGS, dates=0)
     with pytest.raises(SettingsError, match="all sign vectors"):
