@@ -1,5 +1,6 @@
 """The commands for a user's own log, end to end: tables, JSON, files, exit codes, and no traceback."""
 
+import datetime
 import io
 import json
 import re
@@ -81,7 +82,8 @@ def test_the_gate_deploys_keeps_and_is_verified(shell: Shell) -> None:
     assert "leads" in result.out
     assert "Decision record: decision.json" in result.err
     record = json.loads(Path("decision.json").read_text())
-    expected = commands.gate("log.csv", candidate="column:new_prob", settings=PLAIN).to_dict()
+    moment = datetime.datetime.fromisoformat(record["decided_at"])
+    expected = commands.gate("log.csv", candidate="column:new_prob", settings=PLAIN, now=moment).to_dict()
     assert record == expected
     assert record["provenance"]["source"] == "log.csv"
     confirmed = shell("verify", "decision.json", "log.parquet")
