@@ -22,7 +22,7 @@ import secrets
 import stat
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
@@ -125,6 +125,10 @@ class Decision:
     @property
     def sentence(self) -> str:
         """The reason, with the numbers that it needs."""
+        return self.worded("{:,}".format)
+
+    def worded(self, span: Callable[[int], str]) -> str:
+        """The reason, with lengths of time as `span` says them."""
         if self.status is Status.FAIL:
             return (
                 "the candidate is forecast to do worse than the safe policy, beyond chance. Propose another."
@@ -132,9 +136,9 @@ class Decision:
         if self.reason is not Reason.LOOKAHEAD_TOO_LONG:
             return self.reason.sentence
         longest = math.floor(self.advantage.longest_lookahead)
-        at_most = f"at most {longest:,}" if longest else "it is too short for any"
+        at_most = f"at most {span(longest)}" if longest else "it is too short for any"
         return (
-            f"the log is too short to try a lookahead of {self.safe.forecast_times.size:,}; {at_most}. "
+            f"the log is too short to try a lookahead of {span(self.safe.forecast_times.size)}; {at_most}. "
             "A forecast that was never tried is no evidence: shorten the lookahead, or collect more."
         )
 

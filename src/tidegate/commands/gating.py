@@ -29,6 +29,7 @@ from ..gates.ledger import (
 )
 from ..gates.multiplicity import Multiplicity
 from ..record import SEAL, Advantage, Decision, plain, sealed
+from ..reports.calendar import Clock
 from ..safety import with_training
 from .asking import ColumnNames, Named, asked
 from .assumptions import assumptions
@@ -127,7 +128,7 @@ class GateRecord(Shown):
     def sentence(self) -> str:
         """The reason in words."""
         kept = self.guarded.verdict is Verdict.DEPLOY and not self.deploys
-        return self.reason.sentence if kept else self.guarded.sentence
+        return self.reason.sentence if kept else self.guarded.worded(Clock.of(vars(self.provenance)).span)
 
     @property
     def headline(self) -> str:
