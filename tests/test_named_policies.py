@@ -9,10 +9,12 @@ import jax
 import numpy as np
 import polars as pl
 import pytest
+from markupsafe import escape
 
 import tidegate as tg
 from tidegate import commands as wf
 from tidegate import serving
+from tidegate.cli.tables import show
 from tidegate.commands.description import Change, Group, Reliance, describe_policy
 from tidegate.commands.starts import Scaling
 from tidegate.logs import Columns, read_log, resolve_policy
@@ -20,6 +22,7 @@ from tidegate.logs.fitting import FittedPolicy
 from tidegate.logs.saved import file_of
 from tidegate.policies import ExploringPolicy, LinearGaussianPolicy, LinearPolicy
 from tidegate.record import SEAL
+from tidegate.reports.log_page import log_page
 from tidegate.search import SearchSettings, is_tabular, search_candidate
 from tidegate.serving.features import MAX_CATEGORIES, Feature
 from tidegate.serving.files import PolicyFile, file_content
@@ -276,6 +279,24 @@ def test_a_description_of_continuous_actions_compares_means() -> None:
     assert found.continuous
     assert found.actions == (Change("reward", close(LOG["member"].mean()), close(LOG["reward"].mean())),)
     assert found.sentence.startswith("The new policy's mean reward is 0.")
+
+
+def test_terminal_and_page_say_what_the_policy_does(
+    improved: wf.Improvement, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    show(improved)
+    printed, page = capsys.readouterr().out, log_page(improved)
+    does = improved.description
+    for text in (does.sentence, "What the policy does", *(one.who for one in does.groups)):
+        assert text in printed
+        assert str(escape(text)) in page
+    for group in does.groups:
+        assert f"{group.distance:.0%}" in printed
+        assert f'<data value="{group.distance!r}">' in page
+    assert f"shuffled: country {does.features[0].distance:.0%}, age" in printed
+    assert f'<data value="{does.features[0].distance!r}">' in page
+    assert "Every action keeps a probability of" in page
 
 
 def test_many_actions_are_told_by_the_largest_changes() -> None:
