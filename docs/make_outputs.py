@@ -33,7 +33,7 @@ def run(command: str, folder: Path) -> str:
         text=True,
         check=False,
     )
-    printed = re.sub(r"good until [-\dT:]+Z", "good until a week from now", done.stdout)
+    printed = re.sub(r"good until [-\d]+ [\d:]+ UTC", "good until a week from now", done.stdout)
     return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
 
 

@@ -332,7 +332,7 @@ def test_draws_are_bounded(draws: int) -> None:
 
 def test_a_bootstrap_that_does_not_fit_names_the_draws() -> None:
     file = LogFile(steps(np.ones(2_000, int)), memory_limit="100MB")
-    with pytest.raises(LogError, match=r"a bootstrap of 50,000 draws would take about 1 GB .* lower --draws"):
+    with pytest.raises(LogError, match=r"a bootstrap of 50,000 draws would take about 1 GB .* lower `draws`"):
         check(file, settings=PlainSettings(draws=50_000))
 
 

@@ -76,7 +76,8 @@ def test_a_lookahead_that_the_past_cannot_try(lookahead: int) -> None:
     assert record.reason is Reason.LOOKAHEAD_TOO_LONG
     longest = int(record.decision.advantage.longest_lookahead)
     assert ROWS / 5 < longest <= ROWS / 3
-    assert f"too short to try a lookahead of {lookahead}; at most {longest}." in record.headline
+    limit = f"too short to try a lookahead of {lookahead:,} episodes; at most {longest:,} episodes."
+    assert limit in record.headline
     assert record.checks["difference"]["lookahead"].level.name == "WARNING"
 
 

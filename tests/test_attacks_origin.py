@@ -13,6 +13,7 @@ from tests.test_commands import EPISODES, LOG, PAPER, SEARCH, WITH_LOAD, gate, s
 from tidegate import LogError, SettingsError
 from tidegate import commands as wf
 from tidegate.checks.findings import Finding, Level
+from tidegate.commands.asking import Asked
 from tidegate.commands.leaks import candidate_leak
 from tidegate.commands.opening import silent
 from tidegate.commands.training import Overlap
@@ -134,7 +135,7 @@ def test_a_training_record_has_answered_already(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="its training record names the episodes"):
         gate(WITH_LOAD, spec, candidate_from="elsewhere")
     (tmp_path / "new.decision.json").unlink()
-    assert any("--candidate-from" in one for one in gate(WITH_LOAD, spec).caveats)
+    assert any("`candidate_from`" in one for one in gate(WITH_LOAD, spec).caveats)
     told = gate(WITH_LOAD, spec, candidate_from="elsewhere")
     assert not any("no decision record" in one for one in told.caveats)
     # The log was changed since, so the record does not match: then its owner may say.
@@ -203,7 +204,7 @@ def sign_of_outcome(frame: pl.DataFrame) -> pl.DataFrame:
 def leak(frame: pl.DataFrame, columns: Columns | None = None, candidate: str = "column:new_prob") -> Finding:
     """What the gate finds, without its own tests, which are compiled for each shape of a log."""
     log = wf.LogFile(frame, columns or Columns())
-    trial = prepare(log, candidate, "behavior", PAPER, None, None, 0, silent)
+    trial = prepare(Asked(log, PAPER), candidate, "behavior", None, None, 0, silent)
     finding = candidate_leak(trial)
     assert finding is not None
     return finding

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 import tidegate as tg
-from tidegate.policies import MAX_BYTES, LinearGaussianPolicy
+from tidegate.policies import LinearGaussianPolicy
+from tidegate.serving.files import MAX_BYTES
 
 POLICIES: list[tg.Policy] = [
     tg.SoftmaxPolicy([0.5, -1.0, 0.0]),

@@ -29,7 +29,7 @@ def timed(times: Any) -> pl.DataFrame:
 
 
 TWO_READINGS = [
-    (range(86), r"from 0 to 85: that would be 85 seconds as Unix time, or days.*--time-unit number"),
+    (range(86), r"from 0 to 85: that would be 85 seconds as Unix time, or days.*`time_unit='number'`"),
     ([45000.5, 45001], r"from 45000.5 to 45001: that would be 0.5 seconds"),
     ([-3, 4], r"7 seconds as Unix time"),
     (
@@ -129,7 +129,7 @@ def test_rows_out_of_order_are_a_caveat_that_names_them() -> None:
     loaded = read_log(swapped)
     assert len(loaded.caveats) == 1
     assert "(row 3)" in loaded.caveats[0]
-    assert "--confirm-order" in loaded.caveats[0]
+    assert "`confirmed_order=True`" in loaded.caveats[0]
     assert "Name a time column" in loaded.caveats[0]
     assert "sorted by episode and step" in loaded.notes[0]
 

@@ -21,7 +21,6 @@ from tidegate import (
     SoftmaxPolicy,
     TwoBounds,
     Verdict,
-    dr_returns,
     pdis_returns,
     safety_test,
     split_log,
@@ -30,6 +29,7 @@ from tidegate.basis import TimeAxis
 from tidegate.checks.backtest import Backtest, Rate, backtest, backtest_dates
 from tidegate.episodes import grow
 from tidegate.record import plain
+from tidegate.returns import dr_returns
 from tidegate.trend import fit_trend, trend_design
 
 SETTINGS = ForecastSettings(15, TwoBounds(CosineBasis(1)))

@@ -28,8 +28,9 @@ from tidegate import (
     safety_test,
 )
 from tidegate.basis import TimeAxis
+from tidegate.commands.asking import Asked
 from tidegate.commands.conditions import Conditions
-from tidegate.commands.opening import silent
+from tidegate.commands.opening import LogFile, silent
 from tidegate.commands.questions import allowed, last_episode, question
 from tidegate.commands.settings import PlainSettings
 from tidegate.commands.trials import Trial, prepare
@@ -368,7 +369,8 @@ def shop_trial(**changes: Any) -> Trial:
         }
     )
     specs = ("column:new_prob", given.get("safe", "behavior"))
-    return prepare(frame, *specs, given["settings"], None, None, given["seed"], silent)
+    asked = Asked(LogFile(frame), given["settings"])
+    return prepare(asked, *specs, None, None, given["seed"], silent)
 
 
 def test_a_question_is_all_that_the_answer_depends_on() -> None:

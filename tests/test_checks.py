@@ -32,7 +32,6 @@ from tidegate import (
     TabularPolicy,
     TrainingEpisodes,
     TwoBounds,
-    dr_returns,
     forecast_performance,
     split_log,
 )
@@ -53,7 +52,7 @@ from tidegate.episodes import grow
 from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
-from tidegate.returns import episode_ratios, is_returns, observed_returns
+from tidegate.returns import dr_returns, episode_ratios, is_returns, observed_returns
 from tidegate.safety import VERDICT_SEED, compare_once, with_training
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 
@@ -334,7 +333,7 @@ def test_gaps_in_time() -> None:
     gap = check_log(_log(300, episode_numbers=numbers), SETTINGS)["time_gaps"]
     assert gap.value == pytest.approx(201 / 499)
     assert gap.level is Level.WARNING
-    assert "from 100 to 301" in gap.sentence
+    assert "between episode 100 and episode 301" in gap.sentence
 
 
 def test_drift_is_a_note_for_a_trend_and_a_warning_for_a_constant() -> None:
@@ -595,7 +594,7 @@ def _broken_rewards(value: float) -> EpisodeLog:
         (_recorded(np.inf), RecordedPolicy("new"), "not a finite"),
         (_broken_rewards(np.nan), POLICY, "not a finite"),
         (_broken_rewards(np.inf), None, "not a finite"),
-        (_broken_rewards(1e308), POLICY, "could not be determined"),
+        (_broken_rewards(1e308), POLICY, "not a finite number"),
         (_log(50, episode_numbers=np.r_[1, 1e6 + np.arange(49)]), None, "cannot be identified"),
     ],
 )

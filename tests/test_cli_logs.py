@@ -1,7 +1,9 @@
 """The commands for a user's own log, end to end: tables, JSON, files, exit codes, and no traceback."""
 
+import datetime
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,7 +82,8 @@ def test_the_gate_deploys_keeps_and_is_verified(shell: Shell) -> None:
     assert "leads" in result.out
     assert "Decision record: decision.json" in result.err
     record = json.loads(Path("decision.json").read_text())
-    expected = commands.gate("log.csv", candidate="column:new_prob", settings=PLAIN).to_dict()
+    moment = datetime.datetime.fromisoformat(record["decided_at"])
+    expected = commands.gate("log.csv", candidate="column:new_prob", settings=PLAIN, now=moment).to_dict()
     assert record == expected
     assert record["provenance"]["source"] == "log.csv"
     confirmed = shell("verify", "decision.json", "log.parquet")
@@ -174,7 +177,14 @@ def test_improve_saves_a_policy_that_the_gate_tests_on_unseen_episodes(shell: Sh
     assert "only episodes that its search has not seen" in gated.out
     assert "200" in gated.out
     without = shell("gate", "log.csv", "--candidate", "policy:found.json", *PAPER_FLAGS)
-    assert without.code == 2
+    assert _untimed(without.out) == _untimed(gated.out)  # the file names its features
+    refused = shell("improve", "log.csv", "--min-probability", "0.5", *search, *PAPER_FLAGS)
+    assert refused.code == 2
+    assert "below 1/3 = 0.3333, for 3 actions" in refused.err
+
+
+def _untimed(out: str) -> str:
+    return re.sub(r"good until \S+", "", out)
 
 
 def test_a_report_is_made_of_the_same_record(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,7 +273,7 @@ def test_a_python_function_is_a_policy(shell: Shell) -> None:
             "tests is 0",
         ),
         (["gate", "log.csv", *CANDIDATE, "--budget", "no/such/folder.json"], "cannot write"),
-        (["gate", "log.csv", *CANDIDATE, "--time-unit", "week"], "time_unit"),
+        (["gate", "log.csv", *CANDIDATE, "--time-unit", "week"], "--time-unit is 'week'"),
         (["gate", "log.csv", *CANDIDATE, "--format", "xlsx"], "format"),
         (["gate", "log.csv", *CANDIDATE, "--seed", str(2**70)], "seed"),
         (["gate", "log.csv", *CANDIDATE, "--record", "no/such/folder.json", *FLAGS], "folder.json"),
@@ -301,7 +311,11 @@ def test_gates_share_an_error_budget(shell: Shell) -> None:
     assert entry["last_episode"] == EPISODES
     repeated, again = decide(shell, *spends)
     assert repeated.code == 0
-    assert again == first
+    at_any_time = [
+        {k: v for k, v in one.items() if k not in ("decided_at", "expires_at", "record_hash")}
+        for one in (first, again)
+    ]
+    assert at_any_time[0] == at_any_time[1]
     assert Path("budget.json").read_text() == begun
     # Another seed is another question.
     result, second = decide(shell, *spends, "--seed", "1")

@@ -20,7 +20,7 @@ from tidegate.checks.plan import plan
 from tidegate.commands.starts import feature_scaling, start_policy
 from tidegate.commands.training import Overlap, training_path
 from tidegate.forecast import forecast_returns
-from tidegate.logs import Columns, TimeUnit, read_log, resolve_policy
+from tidegate.logs import Columns, TimeMeaning, TimeUnit, read_log, resolve_policy
 from tidegate.policies import LinearGaussianPolicy, LinearPolicy, MLPPolicy, SoftmaxPolicy
 from tidegate.record import MAX_POINTS, SEAL, plain, record_hash, thinned, write_record
 from tidegate.safety import with_training
@@ -160,10 +160,11 @@ def test_check_backtest_and_plan_are_those_of_the_library() -> None:
 
 
 def test_the_lookahead_is_a_tenth_of_the_log_unless_chosen() -> None:
-    assert wf.PlainSettings().over((1.0, 120.0)).lookahead == 12
-    assert wf.PlainSettings().over((1.0, 2.0)).lookahead == 1
-    assert wf.PlainSettings().over((1.0, 1e300)).lookahead == 1_000_000
-    assert PLAIN.over((1.0, 1e9)) == PLAIN
+    time = TimeMeaning(TimeUnit.EPISODE, None)
+    assert wf.PlainSettings().over((1.0, 120.0), time).lookahead == 12
+    assert wf.PlainSettings().over((1.0, 2.0), time).lookahead == 1
+    assert wf.PlainSettings().over((1.0, 1e300), time).lookahead == 1_000_000
+    assert PLAIN.over((1.0, 1e9), time) == PLAIN
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_settings_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("chosen", [{"order": 1}, {"basis": wf.BasisKind.COSINE}, {"period": 7.0}])
 def test_a_basis_belongs_to_the_papers_preset(chosen: dict[str, Any]) -> None:
-    with pytest.raises(tg.SettingsError, match=f"no {next(iter(chosen))} to choose.*preset paper"):
+    with pytest.raises(tg.SettingsError, match=f"no {next(iter(chosen))} to choose.*`preset='paper'`"):
         wf.PlainSettings(**chosen)
 
 
@@ -304,12 +305,18 @@ def test_a_saved_policy_is_kept_to_its_features_actions_and_record(
 ) -> None:
     path = tmp_path / "found.json"
     record = wf.save_improvement(improved, path)
+    other = wf.LogFile(LOG.with_columns(action=pl.lit("water")), WITH_LOAD.columns)
+    with pytest.raises(tg.PolicyError, match="and not 'water', which the log has"):
+        gate(other, f"policy:{path}")
+    twin = wf.LogFile(LOG.rename({"load": "x"}), Columns(features=("x",)))
+    with pytest.raises(tg.PolicyError, match="looks at column 'load', and the log has none"):
+        gate(twin, f"policy:{path}")
+    tg.save_policy(improved.policy, path)  # without names, it is taken by position
+    with pytest.raises(tg.PolicyError, match="made for the features"):
+        gate(twin, f"policy:{path}")
     fewer = wf.LogFile(LOG.with_columns(action=pl.lit("coffee")), WITH_LOAD.columns)
     with pytest.raises(tg.PolicyError, match="made for the actions"):
         gate(fewer, f"policy:{path}")
-    twin = wf.LogFile(LOG.with_columns(x="load"), Columns(features=("x",)))
-    with pytest.raises(tg.PolicyError, match="made for the features"):
-        gate(twin, f"policy:{path}")
     tg.save_policy(tg.LinearPolicy(np.zeros((1, 3)), np.zeros(3)), path)
     with pytest.raises(tg.PolicyError, match="a policy other than the candidate"):
         gate(WITH_LOAD, f"policy:{path}")
@@ -413,7 +420,7 @@ def test_the_gate_stays_shut() -> None:
 def test_a_state_outside_a_saved_policys_table_is_an_error(tmp_path: Path) -> None:
     tg.save_policy(tg.TabularPolicy(np.zeros((2, 3))), tmp_path / "table.json")
     states = LOG.with_columns(s=pl.col("episode") % 3)
-    with pytest.raises(tg.LogError, match="133 steps"):
+    with pytest.raises(tg.LogError, match=r"row 1; row 4; row 7 \(and 130 more\): .* of 133 steps"):
         gate(wf.LogFile(states, Columns(state="s")), f"policy:{tmp_path / 'table.json'}")
 
 

@@ -11,28 +11,27 @@ import pytest
 
 from tidegate import (
     CosineBasis,
-    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
     Multiscale,
     Paired,
-    PeriodicBasis,
     Reason,
     SoftmaxPolicy,
     TrainingEpisodes,
-    TrendModel,
     TwoBounds,
     Verdict,
     safety_test,
     split_log,
 )
+from tidegate.basis import PeriodicBasis, TimeAxis
+from tidegate.bootstrap import Rademacher
 from tidegate.checks.plan import plan
 from tidegate.commands.training import training_rows
-from tidegate.comparison import ComparisonTest, earlier_doubt, first_doubt
+from tidegate.comparison import Comparison, ComparisonTest, Terms, earlier_doubt, first_doubt
 from tidegate.episodes import split_rows, training_count
-from tidegate.models import TrendModels
-from tidegate.record import Advantage, Scale
+from tidegate.models import Series, TrendModel, TrendModels
+from tidegate.record import Advantage, Decision, Scale
 
 SAFE, GOOD = SoftmaxPolicy(np.zeros(3)), SoftmaxPolicy([-1.0, 0.0, 2.0])
 TESTS: dict[str, ComparisonTest] = {
@@ -104,7 +103,8 @@ def test_every_test_gives_the_same_kind_of_record(test: ComparisonTest) -> None:
         assert isinstance(scale, Scale)
         assert {name: type(value) for name, value in vars(scale).items()} == {
             "model": str, "span": float, "episodes": int, "point": float, "standard_error": float,
-            "bias": float, "p_value": kinds["p_value"], "needed": bool, "watched": bool, "role": str,
+            "bias": float, "lower": float, "upper": float, "p_value": kinds["p_value"], "needed": bool,
+            "watched": bool, "role": str,
         }  # fmt: skip
     leading = found.scales[found.leading]
     assert leading.point == found.point
@@ -115,6 +115,41 @@ def test_every_test_gives_the_same_kind_of_record(test: ComparisonTest) -> None:
     record = json.loads(json.dumps(decision.to_dict(), allow_nan=False))
     assert list(record["advantage"]) == list(kinds)
     assert list(record["advantage"]["scales"][0]) == [one.name for one in dataclasses.fields(Scale)]
+
+
+@pytest.mark.parametrize("test", TESTS.values(), ids=list(TESTS))
+@pytest.mark.parametrize("gap", [0.1, 0.35])
+def test_each_scale_has_the_bound_that_decides_it(test: ComparisonTest, gap: float) -> None:
+    found = _decide(test, _log(gap=gap)).advantage
+    asked = [scale for scale in found.scales if scale.needed]
+    assert min(scale.lower for scale in asked) == pytest.approx(found.lower, rel=1e-12)
+    for scale in found.scales:
+        assert scale.lower < scale.point < scale.upper
+        if scale.p_value is not None:
+            assert (scale.lower > 0) == (scale.p_value <= found.level)
+
+
+@pytest.mark.parametrize("test", TESTS.values(), ids=list(TESTS))
+def test_the_bound_says_how_far_a_verdict_is_from_turning(test: ComparisonTest) -> None:
+    """What is added to the candidate's return moves its bound by as much, and turns the verdict at zero."""
+    rng = np.random.default_rng(2)
+    times = np.arange(1.0, 241.0)
+    returns = rng.normal(size=(2, 2, 240)) + np.array([0.3, 0.0])[:, None]
+
+    def compared(added: float) -> Comparison:
+        tested, past = (
+            Series(jnp.asarray(one + np.array([added, 0.0])[:, None]), times, np.ones(240, bool))
+            for one in returns
+        )
+        axis = TimeAxis.over((1.0, 240.0), 5)
+        return test.compare(tested, past, Terms(axis, Rademacher(jax.random.key(0), 499), 0.05))
+
+    with jax.enable_x64(True):
+        lower = float(compared(0.0).lower)
+        for added in (-lower + 1e-6, -lower - 1e-6):
+            turned = compared(added)
+            assert float(turned.lower) == pytest.approx(lower + added, abs=1e-9)
+            assert bool(turned.deploys) == (added > -lower)
 
 
 def _name(test: ComparisonTest) -> str:

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 
 from tidegate import (
     CosineBasis,
-    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
@@ -39,7 +38,7 @@ from tidegate.commands.guarding import guardrail_values, guardrails_from, with_o
 from tidegate.gates.guardrails import GuardedDecision, Guardrail, guarded_test, parse_guardrail
 from tidegate.gates.multiplicity import Multiplicity, bonferroni, holm, holm_levels
 from tidegate.logs import Columns
-from tidegate.record import plain
+from tidegate.record import Decision, plain
 
 SAFE, CANDIDATE = SoftmaxPolicy(np.zeros(2)), SoftmaxPolicy([0.0, 2.0])
 PAIRED = ForecastSettings(20, Paired(CosineBasis(1)))

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import tidegate as tg
 from tidegate import commands as wf
+from tidegate.basis import PeriodicBasis
 from tidegate.bootstrap import Side
 from tidegate.checks.backtest import backtest
 from tidegate.cli.app import app
@@ -29,9 +30,10 @@ from tidegate.gates.multiplicity import Multiplicity, holm
 from tidegate.inputs import MAX_SEED
 from tidegate.logs import Columns, Format, TimeUnit, load_columns, read_log, stream_returns
 from tidegate.logs.propensities import estimate_propensities
-from tidegate.models import TrendModels
+from tidegate.models import TrendModel, TrendModels
 from tidegate.presets import paper_run
 from tidegate.search import Objective
+from tidegate.values import LinearValues
 
 FRAME = pl.DataFrame(
     {
@@ -147,15 +149,15 @@ REFUSED: list[tuple[Make, str]] = [
     ),
     (lambda: tg.SpinSettings(FORECAST, SPIN.search, warm_start="yes"), r"warm_start is 'yes'"),  # type: ignore[arg-type]
     (lambda: tg.SpinSettings(FORECAST, FORECAST), r"search is .*SearchSettings\(…\)"),  # type: ignore[arg-type]
-    (lambda: tg.TrendModel("cosine"), r"basis is 'cosine'"),  # type: ignore[arg-type]
+    (lambda: TrendModel("cosine"), r"basis is 'cosine'"),  # type: ignore[arg-type]
     (lambda: tg.TwoBounds("cosine"), r"basis is 'cosine'"),  # type: ignore[arg-type]
     (lambda: TrendModels(smallest=12.0), r"smallest is 12\.0"),  # type: ignore[arg-type]
-    (lambda: TrendModels(others=tg.TrendModel(tg.ConstantBasis())), r"a list of TrendModel\(…\)"),  # type: ignore[arg-type]
+    (lambda: TrendModels(others=TrendModel(tg.ConstantBasis())), r"a list of TrendModel\(…\)"),  # type: ignore[arg-type]
     (lambda: tg.CosineBasis(True), r"order of the basis is True"),
     (lambda: tg.CosineBasis(7, columns=5), r"order of the basis is 7.*from 0 to 4"),
     (lambda: tg.FourierBasis(1, "7"), r"period is '7'"),  # type: ignore[arg-type]
     (lambda: tg.RecentMeans(ladder=2.0), r"ladder is 2\.0"),  # type: ignore[arg-type]
-    (lambda: tg.LinearValues(num_states="two"), r"num_states is 'two'"),  # type: ignore[arg-type]
+    (lambda: LinearValues(num_states="two"), r"num_states is 'two'"),  # type: ignore[arg-type]
     (lambda: tg.LiveLoop(SPIN, POLICY, seed=1.5), r"seed is 1\.5"),  # type: ignore[arg-type]
     (lambda: tg.LiveLoop(SPIN, POLICY, capacity=0), r"capacity is 0"),
     (lambda: run_demo(domain="recosis"), r"domain is 'recosis'\. Did you mean 'recosys'"),  # type: ignore[arg-type]
@@ -275,7 +277,7 @@ def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--alpha", "0.3"], r"alpha is 0\.3.*--allow-large-alpha"),
+        (["--alpha", "0.3"], r"alpha is 0\.3.*`allow_large_alpha=True`"),
         (["--alpha", "nan"], r"alpha is nan"),
         (["--seed", "-1"], r"seed is -1"),
         (["--format", "excel"], r"the format is 'excel'"),
@@ -283,7 +285,10 @@ def test_a_gate_of_plain_values_is_the_gate_of_records(tmp_path: Path) -> None:
         (["--alpha", "0.3", "--allow-large-alpha"], r"there is no file no.csv"),
     ],
 )
-def test_flags_go_through_the_same_checks(flags: list[str], message: str) -> None:
+def test_flags_go_through_the_same_checks(
+    flags: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the record of the error goes
     done = CliRunner().invoke(app, ["gate", "no.csv", "--candidate", "behavior", *flags])
     with pytest.raises(tg.TidegateError, match=message):
         raise done.exception or AssertionError(done.output)
@@ -293,7 +298,7 @@ def test_traced_numbers_pass() -> None:
     def settings(steps: Any, weight: Any, order: Any, period: Any) -> Any:
         search = tg.SearchSettings(steps=steps, entropy_weight=weight, learning_rate=weight)
         basis = tg.CosineBasis(order, columns=5)
-        return tg.SpinSettings(tg.ForecastSettings(2, tg.TwoBounds(basis)), search), tg.PeriodicBasis(period)
+        return tg.SpinSettings(tg.ForecastSettings(2, tg.TwoBounds(basis)), search), PeriodicBasis(period)
 
     numbers = jnp.arange(1, 4)
     many, waves = jax.vmap(settings)(numbers, 0.1 * numbers, numbers, 7.0 * numbers)

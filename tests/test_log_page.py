@@ -3,7 +3,10 @@
 import html
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,7 +29,29 @@ from tidegate.gates.guardrails import Guardrail
 from tidegate.gates.ledger import Budget
 from tidegate.logs import Columns
 from tidegate.reports.log_page import log_page
+from tidegate.reports.numbers import signed
 
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+# What a reader would miss: text outside its picture, and anything beyond the window that does not scroll.
+MEASURE = """<script>
+const cut = [], wide = innerWidth + 1;
+for (const svg of document.querySelectorAll("svg")) {
+  const box = svg.getBoundingClientRect();
+  for (const text of box.width ? svg.querySelectorAll("text") : []) {
+    const at = text.getBoundingClientRect();
+    const beside = at.left < box.left - 1 || at.right > box.right + 1;
+    if (beside || at.top < box.top - 1 || at.bottom > box.bottom + 1) cut.push(text.textContent);
+  }
+}
+for (const one of document.body.querySelectorAll("*"))
+  if (!one.closest(".scroll, pre, svg") && one.getBoundingClientRect().right > wide) cut.push(one.outerHTML);
+const style = getComputedStyle(document.body);
+document.title = JSON.stringify({
+  cut, window: innerWidth, page: document.documentElement.scrollWidth, ink: style.color,
+  ground: style.backgroundColor,
+  picture: [...document.querySelectorAll("svg text")].map(one => getComputedStyle(one).fill)[0],
+});
+</script>"""
 EVIL = "<script>alert('x')</script>"
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 KINDS = ("gate", "paper gate", "improve", "evaluate", "check", "backtest", "plan")
@@ -168,6 +193,53 @@ def test_names_of_users_are_escaped(kind: str, records: dict[str, dict[str, Any]
     assert EVIL in words  # the column
 
 
+def _measured(page: str, folder: Path, width: int, *, dark: bool = False) -> dict[str, Any]:
+    """What Chromium makes of a page without its content policy, which would not let it be measured."""
+    assert CHROMIUM is not None
+    path, profile = folder / "page.html", folder / "profile"
+    page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
+    path.write_text(page.replace("<details>", "<details open>").replace("</body>", f"{MEASURE}</body>"))
+    done = subprocess.run(
+        [
+            CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--dump-dom",
+            f"--user-data-dir={profile}", f"--window-size={width},900",
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}", path.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    title = re.search(r"<title>(.*?)</title>", done.stdout, re.DOTALL)
+    assert title is not None
+    found: dict[str, Any] = json.loads(html.unescape(title[1]))
+    return found
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_cut_on_a_phone(kind: str, records: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    found = _measured(log_page(records[kind]), tmp_path, 500)
+    assert found["window"] == 500
+    assert found["page"] <= found["window"]
+    assert found["cut"] == []
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_a_page_and_its_pictures_are_dark_by_night(
+    records: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    page = log_page(records["gate"])
+    night, day = (_measured(page, tmp_path, 1100, dark=dark) for dark in (True, False))
+    assert night["cut"] == day["cut"] == []
+    for name in ("ink", "picture"):
+        light, dark = (_brightness(one[name]) for one in (night, day))
+        assert light > 180 > 90 > dark
+    assert _brightness(night["ground"]) < 40
+    assert day["ground"] == "rgb(255, 255, 255)"
+
+
+def _brightness(color: str) -> float:
+    return float(np.mean([float(one) for one in re.findall(r"[\d.]+", color)[:3]]))
+
+
 def test_a_stored_record_gives_the_same_page(records: dict[str, dict[str, Any]]) -> None:
     stored = json.loads(json.dumps(records["gate"]))
     assert log_page(stored) == log_page(records["gate"])
@@ -217,15 +289,17 @@ def test_every_time_scale_has_its_row_and_its_mark(records: dict[str, dict[str, 
     assert len(rows) == len(advantage["scales"]) > 3
     for index, (row, scale) in enumerate(zip(rows, advantage["scales"], strict=True)):
         shown = [json.loads(one) for one in re.findall(r'<data value="(.*?)">', row)]
-        names = ("span", "episodes", "point", "standard_error", "bias", "p_value")
+        bound = "upper" if scale["role"] == "must not contradict" else "lower"
+        names = ("point", bound, "p_value", "standard_error", "bias", "episodes")
         assert shown == [scale[name] for name in names]
         leads = index == advantage["leading"]
         role = "leads" if leads else "must pass" if scale["needed"] else "contradict|not asked"
         assert re.search(f">[^<]*({role})</td>", row)
-    ahead = sum(scale["point"] > 0 for scale in advantage["scales"])
-    label = f"at {len(rows)} time scales, of which {ahead} are above zero"
-    assert len(re.findall(rf'<svg [^>]*role="img" aria-label="[^"]*{label}', text)) == 2
-    assert text.count(">leads</text>") == 2  # in both pictures
+    told = re.findall(r'<svg [^>]*role="img" aria-label="(The forecast advantage[^"]*)"', text)
+    assert len(told) == 2  # one wide, one narrow
+    for scale in advantage["scales"]:
+        assert f"({scale['role']}): {signed(scale['point'], 3)}, at " in told[0]
+    assert text.count(">leads</text>") == 2
 
 
 def test_a_scale_without_a_number_is_told(records: dict[str, dict[str, Any]]) -> None:

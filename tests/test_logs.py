@@ -288,7 +288,7 @@ def test_timestamps_by_hour_rank_and_day(form: str, tmp_path: Path) -> None:
     }[form]
     hours = read_log(frame, Columns(time="time", time_unit=TimeUnit.HOUR))
     np.testing.assert_allclose(hours.log.episode_numbers, [0, 36, 36])
-    assert "hours since 2024-01-01T00:00:00" in str(hours.time)
+    assert "hours since 2024-01-01 00:00:00 UTC" in str(hours.time)
     days = read_log(frame, Columns(time="time", time_unit=TimeUnit.DAY))
     np.testing.assert_allclose(days.log.episode_numbers, [0, 1.5, 1.5])
     ranks = read_log(frame, Columns(time="time"))

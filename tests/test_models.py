@@ -16,20 +16,18 @@ from tidegate import (
     FourierBasis,
     HeldOutEpisodes,
     Paired,
-    PeriodicBasis,
     PolynomialBasis,
     Reason,
     RecordedPolicy,
     SettingsError,
     SoftmaxPolicy,
     TrainingEpisodes,
-    TrendModel,
     Verdict,
     forecast_performance,
     safety_test,
     split_log,
 )
-from tidegate.basis import TimeAxis
+from tidegate.basis import PeriodicBasis, TimeAxis
 from tidegate.bootstrap import Rademacher
 from tidegate.comparison import Terms, _agree
 from tidegate.episodes import grow
@@ -39,6 +37,7 @@ from tidegate.models import (
     REACH,
     Calibration,
     Series,
+    TrendModel,
     TrendModels,
     calibrate,
     choose_models,

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,6 @@ import pytest
 from tidegate import (
     ConstantBasis,
     CosineBasis,
-    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
@@ -25,7 +25,7 @@ from tidegate import (
 from tidegate.basis import Basis, TimeAxis
 from tidegate.checks.plan import GROWTH, Plan, _shrinkage, plan
 from tidegate.presets import multiscale_forecast
-from tidegate.record import Advantage, plain
+from tidegate.record import Advantage, Decision, plain
 from tidegate.trend import trend_design
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(1)))
@@ -166,7 +166,8 @@ def test_more_traffic_lessens_noise_and_not_bias() -> None:
             widths = found.half_widths * error / leading.standard_error
             assert widths == pytest.approx(advantage.point)
             assert f"About {found.more_traffic:.2g} times as many episodes" in str(found)
-            assert f"The last {leading.span:.4g} of 600 forecast best" in str(found)
+            last = f"{math.ceil(leading.span):,}"
+            assert f"Of 600 episodes, the last {last} episodes forecast best" in str(found)
         seen.add((advantage.leading > 1, found.more_traffic is not None, decision.reason))
         json.dumps(plain(found), allow_nan=False)
     assert {(True, True, Reason.NOT_BETTER), (False, False, Reason.NOT_BETTER)} <= seen

@@ -19,12 +19,11 @@ from tidegate import (
     Paired,
     SettingsError,
     SoftmaxPolicy,
-    TrendModel,
     TwoBounds,
     forecast_performance,
 )
 from tidegate.bootstrap import Side
-from tidegate.models import TrendModels
+from tidegate.models import TrendModel, TrendModels
 from tidegate.record import (
     BINS,
     FORMAT,

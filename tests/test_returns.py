@@ -17,12 +17,12 @@ from tidegate import (
     RecordedPolicy,
     SoftmaxPolicy,
     TabularPolicy,
-    dr_returns,
     pdis_returns,
 )
 from tidegate.episodes import grow
 from tidegate.returns import (
     control_variate_returns,
+    dr_returns,
     effective_sample_size,
     episode_ratios,
     is_returns,

@@ -11,7 +11,6 @@ import pytest
 from tidegate import (
     ConstantBasis,
     CosineBasis,
-    Decision,
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
@@ -30,6 +29,7 @@ from tidegate import (
 from tidegate.arrays import replace_at
 from tidegate.basis import TimeAxis
 from tidegate.forecast import draw_multipliers
+from tidegate.record import Decision
 from tidegate.safety import VERDICT_SEED
 
 from . import oracles

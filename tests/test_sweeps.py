@@ -3,18 +3,20 @@
 import dataclasses
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import polars as pl
 import pytest
 
-from tidegate import SettingsError
+from tidegate import SettingsError, simulate
 from tidegate.experiments import batches
 from tidegate.experiments.batches import cut
 from tidegate.experiments.domains import Domain
@@ -32,6 +34,7 @@ from tidegate.experiments.sweep import (
     resolve,
 )
 from tidegate.experiments.tables import PUBLISHED, Estimate, markdown, summarise
+from tidegate.presets import paper_run
 from tidegate.simulators.recommender import Recommender
 
 DEFINITION = """
@@ -238,3 +241,92 @@ def test_bad_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_the_world_from_scratch_in_the_docs(tmp_path: Path) -> None:
+    """Its three blocks, as they stand: the module and the sweep in one folder, then the command."""
+    page = (Path(__file__).parents[1] / "docs" / "experiments" / "sweeps.md").read_text()
+    section = page.split("## A world from scratch")[1]
+    module, sweep, command = re.findall(r"```(?:python|toml|sh)\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "my_world.py").write_text(module)
+    (tmp_path / "arms.toml").write_text(sweep)
+    result = subprocess.run(
+        [sys.executable, "-m", *command.split()], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert "| two arms | rising | 8 |" in result.stdout
+    rows = pl.read_parquet(tmp_path / "out" / "arms" / "rows.parquet")
+    still, rising = (
+        rows.filter(pl.col("cell") == one)["curve_safe"].to_list() for one in ("still", "rising")
+    )
+    np.testing.assert_allclose(still[0], 0.7 * 0.5 + 0.3 * 0.2, rtol=1e-5)
+    assert np.all(np.diff(rising[0]) > 0)
+
+
+class Untraceable(Recommender):
+    """It asks for the value of what it is given."""
+
+    def performance(self, policy: Any, episode_numbers: Any) -> Any:
+        if episode_numbers[0] > 10:
+            return super().performance(policy, episode_numbers)
+        return super().performance(policy, episode_numbers)
+
+
+class InNumPy(Recommender):
+    """It computes with NumPy."""
+
+    def collect(self, policy: Any, episode_numbers: Any, key: Any) -> Any:
+        log = super().collect(policy, np.asarray(episode_numbers), key)
+        return log
+
+
+class Silent:
+    """It cannot be run."""
+
+    safe_policy = None
+
+
+@pytest.mark.parametrize(
+    ("world", "message"),
+    [
+        (
+            Untraceable,
+            r"test_sweeps\.py, line \d+: Untraceable\.performance cannot be traced: .*Attempted bool",
+        ),
+        (InNumPy, r"test_sweeps\.py, line \d+: InNumPy\.collect cannot be traced: .*numpy\.ndarray"),
+        (Silent, r"Silent has no 'collect'\. Expected a world with safe_policy, collect\("),
+    ],
+)
+def test_a_world_that_cannot_be_traced(world: Any, message: str) -> None:
+    settings = paper_run(lookahead=4, order=1, steps_per_episode=1.0, entropy_weight=0.1, train_fraction=0.5)
+    with pytest.raises(SettingsError, match=message) as refused:
+        simulate(world(), settings, jax.random.key(0), jax.random.key(1), num_episodes=16, window=4)
+    assert "\n" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_a_sweep_of_a_world_that_cannot_be_built_from_traced_fields(tiny: Sweep) -> None:
+    sweep = dataclasses.replace(tiny, world=f"{__name__}:choosy")
+    (batch, *_) = cut(sweep, list_runs(sweep, settings=1, trials=1, seed=0), size=2, seed=0)
+    with pytest.raises(SettingsError, match=r"test_sweeps\.py, line \d+: .*:choosy with .* cannot be traced"):
+        batch.run()
+
+
+def choosy(frequency: Any, noise: Any) -> Recommender:
+    return Recommender(frequency=float(frequency), noise=noise)
+
+
+def test_a_world_is_looked_for_in_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "worlds_of_mine.py").write_text("from tidegate.simulators.recommender import Recommender\n")
+    with pytest.raises(
+        SettingsError, match=r"cannot import 'Recommender' from 'worlds_of_mine'.*Run from the f"
+    ):
+        resolve("worlds_of_mine:Recommender")
+    monkeypatch.chdir(tmp_path)
+    before = list(sys.path)
+    assert resolve("worlds_of_mine:Recommender") is Recommender
+    assert sys.path == before
+    with pytest.raises(
+        SettingsError, match=r"cannot import 'Nobody' from 'worlds_of_mine'.*my_world:TwoArms"
+    ):
+        resolve("worlds_of_mine:Nobody")

@@ -7,15 +7,8 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from tidegate import (
-    ConstantBasis,
-    CosineBasis,
-    FourierBasis,
-    PeriodicBasis,
-    PolynomialBasis,
-    SettingsError,
-)
-from tidegate.basis import Basis, TimeAxis
+from tidegate import ConstantBasis, CosineBasis, FourierBasis, PolynomialBasis, SettingsError
+from tidegate.basis import Basis, PeriodicBasis, TimeAxis
 from tidegate.trend import TrendDesign, fit_trend, trend_curve, trend_design
 
 from . import oracles

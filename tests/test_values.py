@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax import Array
 
-from tidegate import EpisodeLog, LinearValues, LogError, RecentMeans, SettingsError
-from tidegate.values import ValueModel, remembered, reward_to_go
+from tidegate import EpisodeLog, LogError, RecentMeans, SettingsError
+from tidegate.values import LinearValues, ValueModel, remembered, reward_to_go
 
 Cells = np.ndarray[Any, Any]
 

@@ -28,9 +28,10 @@ The folders are the outer layers. They may import the files above and the folder
     simulators    worlds to try it in: a recommender, patients with diabetes, any Gymnasium environment
     checks        is the log fit, does the trend fit; backtests; how many more episodes
     gates         guardrails on other outcomes, error budgets over many tests
+    serving       a saved policy in production, with NumPy alone
     logs          files and tables of all kinds -> episodes
+    reports       records -> words, pages and pictures
     commands      one function per command, from a user's log to a record
-    reports       records -> pages and pictures
     experiments   the paper's studies and ours
     cli           the command line
 

@@ -99,7 +99,7 @@ class Reason(enum.IntEnum):
 
 _SENTENCES = {
     Reason.BETTER: "the candidate is forecast to beat the safe policy, beyond chance.",
-    Reason.NO_EPISODES: "there is no test episode. Hold some out: lower train_fraction, or collect.",
+    Reason.NO_EPISODES: "there is no test episode. Hold some out: lower `train_fraction`, or collect.",
     Reason.TOO_FEW_EPISODES: (
         f"there are too few test episodes (at least {MIN_EPISODES}, as many as the shortest time scale "
         "has, and two per feature of a basis, at different times). Collect more, or use a smaller basis."
@@ -154,7 +154,7 @@ _SENTENCES = {
     ),
     Reason.NOT_GUARANTEED: (
         "the candidate is forecast to beat the safe policy, but that is not guaranteed. Mend what the "
-        "caveats name, or accept the risk knowingly (--allow-unguaranteed)."
+        "caveats name, or accept the risk knowingly (`allow_unguaranteed=True`)."
     ),
 }
 
@@ -178,13 +178,19 @@ class Terms(eqx.Module):
 
 
 class Trials(eqx.Module):
-    """What each trend model says about the difference, and what the test requires of the model."""
+    """What each trend model says about the difference, and what the test requires of the model.
+
+    A model that is needed passes with a `lowers` above the margin; one that is watched contradicts with an
+    `uppers` below it. Each bound is at the level of the test that it decides.
+    """
 
     spans: Float[Array, " j"]
     counts: Int[Array, " j"]
     points: Float[Array, " j"]
     errors: Float[Array, " j"]
     biases: Float[Array, " j"]
+    lowers: Float[Array, " j"]
+    uppers: Float[Array, " j"]
     p_values: Float[Array, " j"] | None
     needed: Bool[Array, " j"]
     watched: Bool[Array, " j"]
@@ -387,14 +393,15 @@ class TwoBounds(_OneBasis):
         }
         first, second = (map_leaves(lambda leaf, i=i: leaf[i], (fits, intervals)) for i in (0, 1))
         difference = fit_trend(design, tested.difference.returns)
+        bounds = intervals.lower[0] - upper, intervals.upper[0] - intervals.lower[1]
         return Comparison(
             *(first[0], second[0], first[1], second[1]),
             difference=difference,
             point=difference.point,
-            lower=intervals.lower[0] - upper,
-            upper=intervals.upper[0] - intervals.lower[1],
+            lower=bounds[0],
+            upper=bounds[1],
             p_value=None,
-            trials=_only_trial(difference, terms.axis),
+            trials=_only_trial(difference, bounds, terms.axis),
             reason=first_doubt(doubts),
             alpha=level,
         )
@@ -415,6 +422,7 @@ class _OnDifference(ComparisonTest):
         choice, points = found.choice, found.fits.point
         p_values = jax.vmap(tail_probability)((points + margin) / found.errors, found.draws, found.freedom)
         point, p_value = points[choice.best], largest(p_values, choice.needed)
+        lowers, uppers = found.lower_bounds(level), _contradiction_bounds(found, terms.alpha)
         varies = jax.vmap(_varies)(found.fits)
         spread_out = jax.vmap(lambda fit: fit.design.largest_share)(found.fits) <= MAX_SHARE
         doubts = {
@@ -434,10 +442,10 @@ class _OnDifference(ComparisonTest):
             *(first[0], second[0], first[1], second[1]),
             difference=map_leaves(lambda leaf: leaf[choice.best], found.fits),
             point=point,
-            lower=smallest(found.lower_bounds(level), choice.needed),
+            lower=smallest(lowers, choice.needed),
             upper=largest(found.upper_bounds(level), choice.needed),
             p_value=p_value,
-            trials=_trials(found, p_values),
+            trials=_trials(found, lowers, uppers, p_values),
             reason=first_doubt(doubts),
             alpha=terms.alpha,
         )
@@ -592,18 +600,25 @@ def _epsilon(values: Array) -> float:
     return float(np.finfo(values.dtype).eps)
 
 
-def _agree(found: ModelForecasts, limit: Any, alpha: Any) -> Bool[Array, ""]:
+def _contradiction_bounds(found: ModelForecasts, alpha: Any) -> Float[Array, " j"]:
     """Noise alone can flip the sign at short scales: only a forecast clearly below the limit contradicts,
     and the more models are watched, the clearer it must be."""
-    watched = found.choice.watched
-    level = alpha / jnp.maximum(jnp.sum(watched), 1)
+    return found.upper_bounds(alpha / jnp.maximum(jnp.sum(found.choice.watched), 1))
+
+
+def _agree(found: ModelForecasts, limit: Any, alpha: Any) -> Bool[Array, ""]:
     # Where both policies acted alike throughout a span, there is no noise: the point is the bound.
     same = found.fits.variance == 0
-    above = jnp.where(same, found.fits.point >= limit, found.upper_bounds(level) > limit)
-    return jnp.all(jnp.where(watched, above, True))
+    above = jnp.where(same, found.fits.point >= limit, _contradiction_bounds(found, alpha) > limit)
+    return jnp.all(jnp.where(found.choice.watched, above, True))
 
 
-def _trials(found: ModelForecasts, p_values: Float[Array, " j"]) -> Trials:
+def _trials(
+    found: ModelForecasts,
+    lowers: Float[Array, " j"],
+    uppers: Float[Array, " j"],
+    p_values: Float[Array, " j"],
+) -> Trials:
     choice = found.choice
     return Trials(
         spans=found.spans,
@@ -611,6 +626,8 @@ def _trials(found: ModelForecasts, p_values: Float[Array, " j"]) -> Trials:
         points=found.fits.point,
         errors=found.errors,
         biases=found.biases,
+        lowers=lowers,
+        uppers=uppers,
         p_values=p_values,
         needed=choice.needed,
         watched=choice.watched,
@@ -619,7 +636,9 @@ def _trials(found: ModelForecasts, p_values: Float[Array, " j"]) -> Trials:
     )
 
 
-def _only_trial(difference: TrendFit, axis: TimeAxis) -> Trials:
+def _only_trial(
+    difference: TrendFit, bounds: tuple[Float[Array, ""], Float[Array, ""]], axis: TimeAxis
+) -> Trials:
     """The trend of the whole log, without a p-value."""
     asked = jnp.ones(1, bool)
     return Trials(
@@ -628,6 +647,8 @@ def _only_trial(difference: TrendFit, axis: TimeAxis) -> Trials:
         points=difference.point[None],
         errors=jnp.sqrt(difference.variance)[None],
         biases=jnp.zeros(1),
+        lowers=bounds[0][None],
+        uppers=bounds[1][None],
         p_values=None,
         needed=asked,
         watched=asked,

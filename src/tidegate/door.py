@@ -1,4 +1,4 @@
-"""The one place where raw arrays, frames and files are checked; every message names the row and the remedy.
+"""The one place where raw arrays and frames are checked; every message names the row and the remedy.
 
 Whatever a log is built from becomes `Steps`: NumPy arrays with one row per step. They are checked row by
 row, and only then laid out as (episodes, steps).
@@ -8,15 +8,13 @@ import dataclasses
 import enum
 import itertools
 import math
-import stat
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from .arrays import Flags, Floats, Integers, Ragged, Values
-from .errors import LogError, SettingsError
+from .errors import LogError
 
 Place: TypeAlias = Callable[[int], str]
 
@@ -268,7 +266,7 @@ def check_log_probs(
             f"{name} log-probability",
             place,
             expected="a log-probability of at most 0",
-            remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
+            remedy="For continuous actions, say so with `propensity='log_density'`.",
         )
     return values
 
@@ -278,7 +276,7 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
         raise LogError(
             f"actions have shape {actions.shape[1:]} at each step.",
             expected="one integer per step",
-            remedy="For continuous actions pass propensity=Propensity.LOG_DENSITY.",
+            remedy="For continuous actions, say so with `propensity='log_density'`.",
         )
     highest = int(min(np.max(actions), MAX_ACTION))
     size = highest + 1 if num_actions is None else num_actions
@@ -288,8 +286,8 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
         "action",
         place,
         expected=f"an integer from 0 to {max(size - 1, 0)}",
-        remedy="Number the actions from 0, name them with action_set, or, if they are continuous, "
-        "pass propensity=Propensity.LOG_DENSITY.",
+        remedy="Number the actions from 0, or list their names; if they are continuous, say so with "
+        "`propensity='log_density'`.",
     )
     return actions.astype(np.int64), size
 
@@ -353,7 +351,7 @@ def check_counts(counts: Values | None, starts: Integers, numbers: Values, colum
                 f"episode {numbers[row]:g} has {length} rows, and there is no step column to order them.",
                 where=place(row),
                 expected="a step column, or one row per episode",
-                remedy="Name the column with step=…, or remove the duplicated rows.",
+                remedy="Name the column, as in `step='click'`, or remove the duplicated rows.",
             )
         return
     counts = counts.astype(np.float64)
@@ -457,15 +455,3 @@ def _empty() -> LogError:
         expected="at least one episode with one step",
         remedy="Check the query or the file that produced it.",
     )
-
-
-def bounded_bytes(path: str | Path, most: int) -> bytes:
-    """The content of a regular file of at most this size: a device or a pipe need never end."""
-    path = Path(path)
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise SettingsError(f"{path} is not a regular file.")
-    with path.open("rb") as file:  # what the system says about the size need not be true
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise SettingsError(f"{path} is larger than {most / 2**20:,.3g} MiB.")
-    return content

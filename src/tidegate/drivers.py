@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import traceback
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -306,13 +307,15 @@ def simulate(
     `key` drives the world and the splits, `sign_key` the bootstrap; runs may share the latter.
     `warmup` episodes of the safe policy are observed; then windows are executed one after another,
     with one search and one test after each. Capacity doubles in static stages as the log grows.
+    The world's methods are traced, so they are written in JAX.
     """
+    _require_world(world)
     window = whole("window", window, 1)
     num_episodes = whole("num_episodes", num_episodes, window)
     warmup, capacity = whole("warmup", warmup, 1), whole("capacity", capacity, 1)
     warm_key, key = jax.random.split(key)
     observe_key, collect_key = jax.random.split(warm_key)
-    first = world.collect(world.safe_policy, _numbers(0, warmup), collect_key)
+    first = _traced(world, "collect", world.safe_policy, _numbers(0, warmup), collect_key)
     state = initial_state(settings, world.safe_policy, first, capacity)
     state = observe(settings, state, first, observe_key)
     histories = []
@@ -340,15 +343,55 @@ def _turn(
     collect_key, step_key = jax.random.split(key)
     numbers = _numbers(warmup + index * window, window)
     policy, deployed = state.policy, state.deployed
-    episodes = world.collect(policy, numbers, collect_key)
+    episodes = _traced(world, "collect", policy, numbers, collect_key)
     state, outcome = spin_step(settings, state, episodes, step_key, sign_key)
     return state, History(
         deployed=deployed,
-        performance=jnp.mean(world.performance(policy, numbers)),
-        safe_performance=jnp.mean(world.performance(world.safe_policy, numbers)),
+        performance=jnp.mean(_traced(world, "performance", policy, numbers)),
+        safe_performance=jnp.mean(_traced(world, "performance", world.safe_policy, numbers)),
         reason=outcome.reason,
         lower=outcome.lower,
     )
+
+
+def _require_world(world: Any) -> None:
+    for name in ("safe_policy", "collect", "performance"):
+        if not hasattr(world, name):
+            raise SettingsError(
+                f"{type(world).__name__} has no '{name}'.",
+                expected="a world with safe_policy, collect(policy, episode_numbers, key) and "
+                "performance(policy, episode_numbers)",
+            )
+
+
+def _traced(world: Any, method: str, *given: Any) -> Any:
+    """What the world's method returns; a clear error if JAX cannot trace it."""
+    try:
+        return getattr(world, method)(*given)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        raise untraceable(f"{type(world).__name__}.{method}", error) from None
+
+
+def untraceable(what: str, error: BaseException) -> SettingsError:
+    """The error for a part of a world whose code JAX cannot trace."""
+    return SettingsError(
+        f"{what} cannot be traced: {str(error).splitlines()[0]}",
+        where=_user_line(error),
+        expected="code that JAX can trace: what it is given has no value yet",
+        remedy="Write it with jax.numpy and jax.random, without NumPy, float() and branches on what it is "
+        "given. A world that cannot be written so is run by tidegate.simulators.live.run_live.",
+    )
+
+
+def _user_line(error: BaseException) -> str:
+    """Where the user's own code was: the last line that is neither ours nor that of a library."""
+    ours = str(Path(__file__).parent)
+    frames = [
+        one
+        for one in traceback.extract_tb(error.__traceback__)
+        if not one.filename.startswith(ours) and "site-packages" not in one.filename
+    ]
+    return f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 
 def _stages(

@@ -1,4 +1,9 @@
-"""Exceptions a user understands: what is wrong, where, what was expected, what to do."""
+"""Exceptions a user understands: what is wrong, where, what was expected, what to do.
+
+Here, and in every other sentence for a user, a setting stands in backquotes as Python writes it: `budget`,
+`draws=200`, `confirmed_order=True`. The command line prints it as the flag that it is there: --draws 200.
+So a stored sentence is the same, wherever it arose.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator

@@ -5,12 +5,9 @@ A policy without state ignores `states`. `outputs` are the parameters of the act
 """
 
 import abc
-import dataclasses
 import hashlib
 import itertools
 import json
-import math
-from pathlib import Path
 from typing import Any, Self
 
 import equinox as eqx
@@ -19,82 +16,22 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
-from .arrays import ArrayLike, Values
-from .door import bounded_bytes
+from .arrays import ArrayLike
 from .episodes import EpisodeLog
-from .errors import PolicyError, TidegateError
-from .inputs import did_you_mean, seed_of, shown, text, whole
-from .inputs import path as file_path
+from .errors import PolicyError
+from .inputs import (
+    check_min_probability,
+    network_layers,
+    number,
+    parameter,
+    require_fit,
+    seed_of,
+    shown,
+    text,
+    whole,
+)
 
 MAX_SUMMED = 32
-MAX_BYTES = 64 * 2**20  # of a policy's file
-MAX_PARAMETERS = 10_000_000
-MAX_BRACKETS = 10_000
-
-
-def _parameter(name: str, values: Any, axes: int, *, impossible: bool = False) -> ArrayLike:
-    """Checked numbers. JAX values are kept; all others are held as 64-bit NumPy, which nothing rounds.
-
-    With `impossible`, −∞ is allowed: the logit of an action that is never taken.
-    """
-    array = values if isinstance(values, jax.Array) else _listed(name, values)
-    if array.dtype not in (np.float32, np.float64):
-        raise PolicyError(f"{name} is of type {array.dtype}.", expected="numbers of type float32 or float64")
-    if array.ndim != axes or 0 in array.shape:
-        what = "a table of numbers" if axes == 2 else "a list of numbers"
-        raise PolicyError(f"{name} has the shape {tuple(array.shape)}.", expected=f"{what}, not empty")
-    if not isinstance(array, jax.core.Tracer):
-        _require_numbers(name, np.asarray(array), impossible)
-    return array if isinstance(array, jax.Array) else array.astype(np.float64)
-
-
-def _listed(name: str, values: Any) -> Values:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise PolicyError(f"{name} is ragged.", expected="rows of one length") from error
-    # A list may be written with whole numbers; an array of whole numbers is something else than logits.
-    whole = array.dtype == np.int64 and not isinstance(values, np.ndarray)
-    return array.astype(np.float64) if whole else array
-
-
-def _require_numbers(name: str, array: Values, impossible: bool) -> None:
-    never = np.isneginf(array) if impossible else np.zeros(array.shape, bool)
-    bad = ~(np.isfinite(array) | never)
-    if bad.any():
-        also = ", or −∞ for an action that is never taken" if impossible else ""
-        raise PolicyError(f"{name} holds {array[bad][0]}.", expected=f"finite numbers{also}")
-    if array.ndim == 1 and never.all():
-        raise PolicyError(f"{name} makes every action impossible.", expected="one finite number at least")
-
-
-def _require_fit(name: str, size: int, other: str, other_size: int) -> None:
-    if size != other_size:
-        raise PolicyError(f"{name} has {size} columns, and {other} {other_size}.", expected="as many")
-
-
-def _layer(name: str, layer: Any, *, last: bool) -> tuple[ArrayLike, ArrayLike]:
-    if not isinstance(layer, list | tuple) or len(layer) != 2:
-        raise PolicyError(f"{name} is {shown(layer)}.", expected="a pair of weights and bias")
-    weights = _parameter(f"the weights of {name}", layer[0], 2)
-    bias = _parameter(f"the bias of {name}", layer[1], 1, impossible=last)
-    _require_fit(f"the weight matrix of {name}", weights.shape[1], "its bias", bias.shape[0])
-    return weights, bias
-
-
-def _layers(layers: Any) -> tuple[tuple[ArrayLike, ArrayLike], ...]:
-    if not isinstance(layers, list | tuple) or not layers:
-        raise PolicyError(f"layers is {shown(layers)}.", expected="one (weights, bias) pair at least")
-    found = tuple(
-        _layer(f"layer {place}", one, last=place == len(layers)) for place, one in enumerate(layers, 1)
-    )
-    for place, ((_, bias), (weights, _)) in enumerate(itertools.pairwise(found), 1):
-        if bias.shape[0] != weights.shape[0]:
-            raise PolicyError(
-                f"layer {place} has {bias.shape[0]} outputs, and layer {place + 1} takes {weights.shape[0]}.",
-                expected="as many",
-            )
-    return found
 
 
 class Policy(eqx.Module):
@@ -179,12 +116,12 @@ class SoftmaxPolicy(DiscretePolicy):
     logits: Float[ArrayLike, " a"]
 
     def __init__(self, logits: Any) -> None:
-        self.logits = _parameter("logits", logits, 1, impossible=True)
+        self.logits = parameter("logits", logits, 1, impossible=True)
 
     @classmethod
     def from_probs(cls, probs: Any) -> Self:
         """The softmax policy with these probabilities."""
-        values = np.asarray(_parameter("probs", probs, 1), np.float64)
+        values = np.asarray(parameter("probs", probs, 1), np.float64)
         if np.any(values < 0) or not np.isclose(values.sum(), 1.0):
             raise PolicyError(f"probabilities {values} do not form a distribution")
         with np.errstate(divide="ignore"):
@@ -200,7 +137,7 @@ class TabularPolicy(DiscretePolicy):
     table: Float[ArrayLike, "s a"]
 
     def __init__(self, table: Any) -> None:
-        self.table = _parameter("table", table, 2, impossible=True)
+        self.table = parameter("table", table, 2, impossible=True)
 
     def outputs(self, states: Any = None) -> Float[Array, "... a"]:
         rows = _states(self, states)
@@ -215,9 +152,9 @@ class LinearPolicy(DiscretePolicy):
     bias: Float[ArrayLike, " a"]
 
     def __init__(self, weights: Any, bias: Any) -> None:
-        self.weights = _parameter("weights", weights, 2)
-        self.bias = _parameter("bias", bias, 1, impossible=True)
-        _require_fit("weights", self.weights.shape[1], "bias", self.bias.shape[0])
+        self.weights = parameter("weights", weights, 2)
+        self.bias = parameter("bias", bias, 1, impossible=True)
+        require_fit("weights", self.weights.shape[1], "bias", self.bias.shape[0])
 
     def outputs(self, states: Any = None) -> Float[Array, "... a"]:
         return _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
@@ -229,7 +166,7 @@ class MLPPolicy(DiscretePolicy):
     layers: tuple[tuple[ArrayLike, ArrayLike], ...]
 
     def __init__(self, layers: Any) -> None:
-        self.layers = _layers(layers)
+        self.layers = network_layers(layers)
 
     @classmethod
     def init(cls, sizes: tuple[int, ...], *, seed: int = 0) -> Self:
@@ -250,6 +187,25 @@ class MLPPolicy(DiscretePolicy):
             hidden = jnp.tanh(hidden @ jnp.asarray(weights) + jnp.asarray(bias))
         weights, bias = self.layers[-1]
         return hidden @ jnp.asarray(weights) + jnp.asarray(bias)
+
+
+class ExploringPolicy(DiscretePolicy):
+    """Another policy, mixed with chance so that no action is rarer than `min_probability`.
+
+    With A actions, π(a) = m + (1 − A·m)·π₀(a). The outputs are log π, which are logits of π too.
+    """
+
+    policy: DiscretePolicy
+    min_probability: float = eqx.field(static=True)
+
+    def __init__(self, policy: DiscretePolicy, min_probability: float) -> None:
+        self.policy = policy
+        self.min_probability = number("min_probability", min_probability, 0, below=1)
+
+    def outputs(self, states: Any = None) -> Float[Array, "... a"]:
+        probs = jax.nn.softmax(self.policy.outputs(states))
+        check_min_probability(self.min_probability, probs.shape[-1])
+        return jnp.log(self.min_probability + (1 - probs.shape[-1] * self.min_probability) * probs)
 
 
 class ContinuousPolicy(ParametricPolicy):
@@ -292,9 +248,9 @@ class GaussianPolicy(ContinuousPolicy):
     log_std: Float[ArrayLike, " a"]
 
     def __init__(self, mean: Any, log_std: Any) -> None:
-        self.mean = _parameter("mean", mean, 1)
-        self.log_std = _parameter("log_std", log_std, 1)
-        _require_fit("mean", self.mean.shape[0], "log_std", self.log_std.shape[0])
+        self.mean = parameter("mean", mean, 1)
+        self.log_std = parameter("log_std", log_std, 1)
+        require_fit("mean", self.mean.shape[0], "log_std", self.log_std.shape[0])
 
     def outputs(self, states: Any = None) -> Float[Array, " p"]:
         return jnp.concatenate([jnp.asarray(self.mean), jnp.asarray(self.log_std)])
@@ -308,11 +264,11 @@ class LinearGaussianPolicy(ContinuousPolicy):
     log_std: Float[ArrayLike, " a"]
 
     def __init__(self, weights: Any, bias: Any, log_std: Any) -> None:
-        self.weights = _parameter("weights", weights, 2)
-        self.bias = _parameter("bias", bias, 1)
-        self.log_std = _parameter("log_std", log_std, 1)
-        _require_fit("weights", self.weights.shape[1], "bias", self.bias.shape[0])
-        _require_fit("bias", self.bias.shape[0], "log_std", self.log_std.shape[0])
+        self.weights = parameter("weights", weights, 2)
+        self.bias = parameter("bias", bias, 1)
+        self.log_std = parameter("log_std", log_std, 1)
+        require_fit("weights", self.weights.shape[1], "bias", self.bias.shape[0])
+        require_fit("bias", self.bias.shape[0], "log_std", self.log_std.shape[0])
 
     def outputs(self, states: Any = None) -> Float[Array, "... p"]:
         mean = _states(self, states) @ jnp.asarray(self.weights) + jnp.asarray(self.bias)
@@ -364,12 +320,12 @@ def _states(policy: Policy, states: Any) -> Shaped[Array, "..."]:
     if states is None:
         raise PolicyError(
             f"{type(policy).__name__} needs states, and the log has none.",
-            remedy="Pass states=… when you build the log, or use SoftmaxPolicy or GaussianPolicy.",
+            remedy="Give the log states or features, or use SoftmaxPolicy or GaussianPolicy.",
         )
     return jnp.asarray(states)
 
 
-_CLASSES: dict[str, type[Policy]] = {
+CLASSES: dict[str, type[Policy]] = {
     cls.__name__: cls
     for cls in (
         SoftmaxPolicy,
@@ -385,85 +341,19 @@ _CLASSES: dict[str, type[Policy]] = {
 
 def policy_values(policy: Policy) -> dict[str, Any]:
     """The class and the fields of a policy in JSON values: what `save_policy` writes."""
-    if type(policy).__name__ not in _CLASSES:
-        raise PolicyError(f"{type(policy).__name__} is not one of {sorted(_CLASSES)}")
+    if isinstance(policy, ExploringPolicy):
+        return {**policy_values(policy.policy), "min_probability": policy.min_probability}
+    if type(policy).__name__ not in CLASSES:
+        raise PolicyError(f"{type(policy).__name__} is not one of {sorted(CLASSES)}")
     return {"policy": type(policy).__name__, **{name: _encode(value) for name, value in vars(policy).items()}}
-
-
-def load_policy(path: str | Path) -> Policy:
-    """Read what `save_policy` wrote. Sizes are bounded before anything of that size is made."""
-    try:
-        return _policy_from(_content(file_path("the policy", path)))
-    except TidegateError as error:
-        what = error.what
-    except OSError as error:
-        what = f"{error.strerror or error}."
-    except (ValueError, OverflowError, RecursionError) as error:
-        what = f"{error}."
-    raise PolicyError(f"cannot read a policy from {path}: {what}", expected="a file written by save_policy")
-
-
-def _content(path: Path) -> dict[str, Any]:
-    written = bounded_bytes(path, MAX_BYTES)
-    brackets, commas = written.count(b"[") + written.count(b"{"), written.count(b",")
-    if brackets > MAX_BRACKETS or commas > MAX_PARAMETERS:
-        raise PolicyError(f"it holds more than {MAX_PARAMETERS:,} numbers or {MAX_BRACKETS:,} brackets.")
-    content = json.loads(written.decode(), object_pairs_hook=_without_repeats)
-    if not isinstance(content, dict):
-        raise PolicyError("it holds no policy.")
-    return content
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise PolicyError("it says something twice.")
-    return found
-
-
-def _policy_from(content: dict[str, Any]) -> Policy:
-    kind = content.pop("policy", None)
-    if not isinstance(kind, str) or kind not in _CLASSES:
-        raise PolicyError(f"there is no policy {shown(kind)}.{did_you_mean(str(kind), _CLASSES)}")
-    cls = _CLASSES[kind]
-    names = sorted(field.name for field in dataclasses.fields(cls))
-    if sorted(content) != names:
-        raise PolicyError(f"a {kind} has the fields {names}, and the file {shown(sorted(content))}.")
-    return cls(**{name: _decode(name, value) for name, value in content.items()})
 
 
 def _encode(value: Any) -> Any:
     if isinstance(value, str):
         return value
+    if isinstance(value, Policy):
+        return policy_values(value)
     if isinstance(value, tuple):
         return [_encode(one) for one in value]
     array = np.asarray(value)
     return {"dtype": str(array.dtype), "shape": array.shape, "values": array.ravel().tolist()}
-
-
-def _decode(name: str, value: Any) -> Any:
-    if isinstance(value, list):  # the pairs of an MLP's layers
-        pairs = [one if isinstance(one, list) else [one] for one in value]
-        return [[_decode_array(name, one) for one in pair] for pair in pairs]
-    return value if isinstance(value, str) else _decode_array(name, value)
-
-
-def _decode_array(name: str, value: Any) -> ArrayLike:
-    if not isinstance(value, dict) or sorted(value) != ["dtype", "shape", "values"]:
-        raise PolicyError(f"{name} is {shown(value)}.")
-    dtype, shape, values = value["dtype"], value["shape"], value["values"]
-    if dtype not in ("float32", "float64"):
-        raise PolicyError(f"{name} is of type {shown(dtype)}.")
-    if not isinstance(shape, list) or not isinstance(values, list) or len(shape) > 2:
-        raise PolicyError(f"{name} has the shape {shown(shape)}, and the values are {shown(values)}.")
-    if not all(type(one) is int and one >= 0 for one in shape) or math.prod(shape) != len(values):
-        raise PolicyError(f"{name} has the shape {shown(shape)} and {len(values)} values.")
-    if not set(map(type, values)) <= {int, float}:
-        raise PolicyError(f"{name} holds values that are not numbers.")
-    array = np.array(values, np.float64)
-    with np.errstate(over="ignore"):
-        narrow = array.astype(dtype)
-    if not np.array_equal(narrow, array, equal_nan=True):
-        raise PolicyError(f"{name} holds numbers that are not of type {dtype}.")
-    shaped = narrow.reshape(tuple(shape))
-    return shaped if dtype == "float64" else jnp.asarray(shaped)

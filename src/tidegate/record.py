@@ -8,10 +8,10 @@ anybody can compute it anew. See `gates.signatures` for a proof of who wrote a r
 
 import contextlib
 import dataclasses
+import datetime
 import enum
 import errno
 import functools
-import hashlib
 import itertools
 import json
 import math
@@ -22,7 +22,7 @@ import secrets
 import stat
 import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
 
@@ -32,9 +32,9 @@ import numpy as np
 
 from .arrays import Floats, Integers
 from .comparison import Reason, Status, Verdict
-from .door import bounded_bytes
 from .errors import SettingsError
 from .forecast import Forecast
+from .inputs import bounded_bytes, content_hash
 from .policies import Policy, policy_values
 
 T = TypeVar("T")
@@ -50,7 +50,8 @@ class Scale:
     """The advantage that one trend model forecasts from the last `span` of the log.
 
     `standard_error` includes the `bias`; `needed` models must pass, `watched` ones must not contradict,
-    and `role` says which in words.
+    and `role` says which in words. A model passes if `lower`, the bound at the test's level, is above the
+    margin; it contradicts if `upper`, the bound at α shared among the watched models, is below it.
     """
 
     model: str
@@ -59,6 +60,8 @@ class Scale:
     point: float
     standard_error: float
     bias: float
+    lower: float
+    upper: float
     p_value: float | None
     needed: bool
     watched: bool
@@ -122,6 +125,10 @@ class Decision:
     @property
     def sentence(self) -> str:
         """The reason, with the numbers that it needs."""
+        return self.worded("{:,}".format)
+
+    def worded(self, span: Callable[[int], str]) -> str:
+        """The reason, with lengths of time as `span` says them."""
         if self.status is Status.FAIL:
             return (
                 "the candidate is forecast to do worse than the safe policy, beyond chance. Propose another."
@@ -129,9 +136,9 @@ class Decision:
         if self.reason is not Reason.LOOKAHEAD_TOO_LONG:
             return self.reason.sentence
         longest = math.floor(self.advantage.longest_lookahead)
-        at_most = f"at most {longest}" if longest else "it is too short for any"
+        at_most = f"at most {span(longest)}" if longest else "it is too short for any"
         return (
-            f"the log is too short to try a lookahead of {self.safe.forecast_times.size}; {at_most}. "
+            f"the log is too short to try a lookahead of {span(self.safe.forecast_times.size)}; {at_most}. "
             "A forecast that was never tried is no evidence: shorten the lookahead, or collect more."
         )
 
@@ -228,7 +235,8 @@ def typed(hint: Any, value: Any, name: str) -> Any:
             return kind[value]
         if _is_plain(kind, value):
             return value
-    expected = " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "")) for kind in kinds)
+    stored = [kind for kind in kinds if kind is not datetime.timedelta]  # a record holds the number
+    expected = " or ".join(_WORDS.get(kind, getattr(kind, "__name__", "")) for kind in stored)
     raise SettingsError(f"{name} in the record is {reprlib.repr(value)}.", expected=expected)
 
 
@@ -322,9 +330,7 @@ def sealed(kind: str, content: dict[str, Any], version: int = FORMAT) -> dict[st
 
 def record_hash(content: dict[str, Any]) -> str:
     """SHA-256 of everything but seal and signature, with numbers written so that every bit counts."""
-    rest = {name: value for name, value in content.items() if name not in (SEAL, SIGNATURE)}
-    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return content_hash(content, SEAL, SIGNATURE)
 
 
 def write_record(content: dict[str, Any], path: str | Path) -> None:
@@ -399,7 +405,7 @@ def _sync_folder(folder: Path) -> None:
 
 def read_record(path: str | Path) -> dict[str, Any]:
     """Read a record without checking its seal, which is for `verify`."""
-    expected = "a decision record written by `tidegate gate` or `tidegate improve`"
+    expected = "a decision record written by `gate` or `improve`"
     try:
         content = json.loads(
             bounded_bytes(path, MAX_BYTES), parse_constant=_refuse_constant, object_pairs_hook=_unambiguous

@@ -275,8 +275,8 @@ def _advantage(
     count = trials.spans.size
     p_values = [None] * count if trials.p_values is None else np.asarray(trials.p_values).tolist()
     columns = (
-        trials.spans, trials.counts, trials.points, trials.errors, trials.biases, trials.needed,
-        trials.watched,
+        trials.spans, trials.counts, trials.points, trials.errors, trials.biases, trials.lowers,
+        trials.uppers, trials.needed, trials.watched,
     )  # fmt: skip
     rows = zip(*(np.asarray(one).tolist() for one in columns), strict=True)
     return Advantage(
@@ -289,13 +289,13 @@ def _advantage(
         margin=margin,
         scales=tuple(
             Scale(
-                *(name, span, episodes, point, error, bias, p, needed, watched),
+                *(name, span, episodes, point, error, bias, lower, upper, p, needed, watched),
                 role="leads" if index == best else _role(needed, watched),
             )
             for index, (
                 name,
                 p,
-                (span, episodes, point, error, bias, needed, watched),
+                (span, episodes, point, error, bias, lower, upper, needed, watched),
             ) in enumerate(zip(settings.test.model_names(count), p_values, rows, strict=True))
             if episodes > 0
         ),

@@ -49,7 +49,7 @@ from .forecast import (
     training_values,
 )
 from .inputs import array_or, flag, instance, member, number, seed_of, whole
-from .policies import MAX_SUMMED, ParametricPolicy, Policy, SoftmaxPolicy
+from .policies import MAX_SUMMED, ExploringPolicy, ParametricPolicy, Policy, SoftmaxPolicy
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, TrendFit, fit_trend
 
@@ -204,7 +204,7 @@ def is_tabular(
 ) -> TypeGuard[SoftmaxPolicy]:
     """Whether returns are linear in the probabilities of a few actions."""
     return (
-        isinstance(policy, SoftmaxPolicy)
+        isinstance(policy.policy if isinstance(policy, ExploringPolicy) else policy, SoftmaxPolicy)
         and log.num_steps == 1
         and log.num_actions is not None
         and log.num_actions <= policy.outputs().size <= MAX_SUMMED

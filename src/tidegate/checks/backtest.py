@@ -106,8 +106,9 @@ class PolicyBacktest:
 class Backtest:
     """What the gate would have said at each date, and what came in the `lookahead` episodes after it.
 
-    `difference` is the estimated advantage of the candidate over the safe policy in those episodes and
-    `difference_noise` its standard error.
+    `advantage` is the candidate's forecast advantage at each date, and `advantage_lower` the bound that
+    decided. `difference` is its estimated advantage over the safe policy in the episodes that followed, and
+    `difference_noise` the standard error of that.
     """
 
     derived: ClassVar = (
@@ -122,6 +123,8 @@ class Backtest:
     candidate: PolicyBacktest
     safe: PolicyBacktest
     reasons: tuple[Reason, ...]
+    advantage: Floats
+    advantage_lower: Floats
     difference: Floats
     difference_noise: Floats
 
@@ -188,6 +191,8 @@ class _AtDate(eqx.Module):
     upper: Float[Array, " 2"]
     realised: Float[Array, " 2"]
     noise: Float[Array, " 2"]
+    advantage: Float[Array, ""]
+    advantage_lower: Float[Array, ""]
     difference: Float[Array, ""]
     difference_noise: Float[Array, ""]
     following: Int[Array, ""]
@@ -286,6 +291,8 @@ def _at_date(
         upper=jnp.stack([interval.upper for interval in intervals]),
         realised=realised,
         noise=jnp.sqrt(jnp.stack(noise[:2]) * share),
+        advantage=outcome.point,
+        advantage_lower=outcome.lower,
         difference=realised[0] - realised[1],
         difference_noise=jnp.sqrt(noise[2] * share),
         following=following,
@@ -301,7 +308,7 @@ def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
 
 
 def _describe(settings: ForecastSettings, times: Floats, dates: list[_AtDate]) -> Backtest:
-    nothing = _AtDate(*(jnp.zeros((0, 2)) for _ in range(5)), *(jnp.zeros(0) for _ in range(4)))
+    nothing = _AtDate(*(jnp.zeros((0, 2)) for _ in range(5)), *(jnp.zeros(0) for _ in range(6)))
     rows = map_leaves(lambda *each: np.stack(each), *dates) if dates else nothing
     return Backtest(
         dates=times,
@@ -311,6 +318,8 @@ def _describe(settings: ForecastSettings, times: Floats, dates: list[_AtDate]) -
         candidate=_policy_record(settings, rows, 0),
         safe=_policy_record(settings, rows, 1),
         reasons=tuple(Reason(int(reason)) for reason in np.asarray(rows.reason)),
+        advantage=np.asarray(rows.advantage),
+        advantage_lower=np.asarray(rows.advantage_lower),
         difference=np.asarray(rows.difference),
         difference_noise=np.asarray(rows.difference_noise),
     )

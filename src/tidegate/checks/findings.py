@@ -3,9 +3,35 @@
 import dataclasses
 import enum
 import math
+from collections.abc import Callable, Iterable, Mapping
 
 NOTE_BELOW = 0.05
 WARNING_BELOW = 0.01
+
+
+def _episode(number: float) -> str:
+    return f"episode {number:,.6g}"
+
+
+def _episodes(amount: float) -> str:
+    return f"{math.ceil(amount):,} episode{'s' * (amount != 1)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Names:
+    """What a log calls times, the episodes at them, spans of time and actions: by default, by number."""
+
+    at: Callable[[float], str] = _episode
+    episode: Callable[[float], str] = _episode
+    span: Callable[[float], str] = _episodes
+    labels: tuple[str, ...] = ()
+
+    def action(self, code: int) -> str:
+        """The action of this number by its name."""
+        return self.labels[code] if code < len(self.labels) else str(code)
+
+
+NUMBERED = Names()
 
 
 class Level(enum.IntEnum):
@@ -18,7 +44,7 @@ class Level(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One finding; `value` is None when it could not be determined, and then the level is WARNING."""
+    """One finding; `value` is None when it is not known, and then the level is WARNING and it says why."""
 
     name: str
     value: float | None
@@ -27,7 +53,8 @@ class Finding:
     sentence: str
 
     def __str__(self) -> str:
-        return f"{self.level.name}: {self.sentence}"
+        unknown = f"{self.name.replace('_', ' ')} not known. " if self.value is None else ""
+        return f"{self.level.name}: {unknown}{self.sentence}"
 
 
 def found(
@@ -45,9 +72,38 @@ def found(
 
 
 def undetermined(name: str, why: str) -> Finding:
-    """A finding that could not be made."""
-    sentence = f"The {name.replace('_', ' ')} could not be determined: {why}."
-    return Finding(name, None, None, Level.WARNING, sentence)
+    """A finding that could not be made; all that one cause prevents say the same."""
+    return Finding(name, None, None, Level.WARNING, f"{why[:1].upper()}{why[1:]}.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What findings of one cause say, once: their names, what they are about, and the first one's value."""
+
+    level: Level
+    names: tuple[str, ...]
+    about: tuple[str, ...]
+    value: float | None
+    sentence: str
+
+
+def told_once(findings: Mapping[str, Iterable[Finding]]) -> list[Told]:
+    """The findings about each of some things, the worst first; those that say the same are told together."""
+    groups: dict[tuple[Level, str], list[tuple[str, Finding]]] = {}
+    for about, some in findings.items():
+        for one in some:
+            groups.setdefault((one.level, one.sentence), []).append((about, one))
+    told = [
+        Told(
+            level,
+            tuple(dict.fromkeys(one.name for _, one in group)),
+            tuple(dict.fromkeys(about for about, _ in group)),
+            group[0][1].value,
+            sentence,
+        )
+        for (level, sentence), group in groups.items()
+    ]
+    return sorted(told, key=lambda one: -one.level)
 
 
 def level_of(p_value: float) -> Level:

@@ -24,7 +24,7 @@ from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from ..safety import RATIO_TOLERANCE, compare_once, with_training
 from ..trend import TrendFit, fit_trend, trend_design
-from .findings import Finding, Level, found, level_of, undetermined
+from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .goodness import (
     FittedTrend,
     fitted_trend,
@@ -43,6 +43,7 @@ OVERLAP = (
     "horizon_effective_sample_size",
 )  # fmt: skip
 MANY_EPISODES, FEW_EPISODES = 100, 30
+NEARLY_ALL = 0.95  # of the logged episodes: a policy nearer to the logged one would gain nothing
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,14 +85,15 @@ def check_log(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
+    names: Names = NUMBERED,
 ) -> LogCheck:
     """Is this log fit to forecast the policy? Without a policy: what was observed.
 
     The trend is that of the episodes that a gate tests: those of this log that it does not train on, or all
     if `training` episodes are given. `span` is the first and the last episode number of the whole log, if
-    this is a part of it.
+    this is a part of it. `names` are for the findings' sentences.
     """
-    return forecast_and_check(log, settings, policy, training=training, span=span)[1]
+    return forecast_and_check(log, settings, policy, training=training, span=span, names=names)[1]
 
 
 @in_double
@@ -102,6 +104,7 @@ def forecast_and_check(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
+    names: Names = NUMBERED,
 ) -> tuple[Forecast, LogCheck]:
     """The forecast of the policy that a gate on this log makes, and whether the log is fit for it."""
     log, given = in_time_order(log), None if training is None else TrainingEpisodes(training)
@@ -112,8 +115,9 @@ def forecast_and_check(
     forecast = describe_forecast(settings, tested, axis, chosen, fit, interval, alpha=settings.alpha)
     needed = settings.least_log if training is None else settings.least_episodes
     trend = trend_behind(settings, tested, comparison, axis, "candidate")
-    check = _fitness(log, policy, settings, needed, axis, tested, fit.returns, trend)
-    return forecast, check.including(_lookahead(trend, settings.lookahead), *trend_findings(trend))
+    check = _fitness(log, policy, settings, needed, axis, tested, fit.returns, trend, names)
+    found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
+    return forecast, _with_one_cause(check.including(*found), needed)
 
 
 @in_double
@@ -123,6 +127,7 @@ def check_tested(
     policies: tuple[Policy, Policy],
     comparison: Comparison,
     axis: TimeAxis,
+    names: Names = NUMBERED,
 ) -> dict[str, LogCheck]:
     """Were these episodes fit for the comparison that they gave? Of each policy, and of what it rests on.
 
@@ -131,13 +136,13 @@ def check_tested(
     checks, rests_on = {}, settings.test.rests_on
     for role, policy in zip(("candidate", "safe"), policies, strict=True):
         trend = trend_behind(settings, log, comparison, axis, role)
-        returns = getattr(comparison, role).returns
-        checks[role] = _fitness(log, policy, settings, settings.least_episodes, axis, log, returns, trend)
+        returns, needed = getattr(comparison, role).returns, settings.least_episodes
+        checks[role] = _fitness(log, policy, settings, needed, axis, log, returns, trend, names)
     for role in rests_on:
         trend = trend_behind(settings, log, comparison, axis, role)
-        found = (_lookahead(trend, settings.lookahead), *trend_findings(trend))
+        found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
         checks[role] = checks[role].including(*found) if role in checks else _only(log, found)
-    return checks
+    return {role: _with_one_cause(check, settings.least_episodes) for role, check in checks.items()}
 
 
 def trend_behind(
@@ -159,14 +164,15 @@ def _fitness(
     tested: EpisodeLog,
     returns: Any,
     trend: FittedTrend,
+    names: Names,
 ) -> LogCheck:
     """All findings but those about the trend, which was fitted to the `tested` episodes and their returns."""
     ordered = in_time_order(log)
     actions = action_support(ordered, policy)
-    support = () if policy is None or actions is None else (support_finding(policy, actions),)
+    support = () if policy is None or actions is None else (support_finding(policy, actions, names),)
     overlap = () if policy is None else _overlap_findings(policy, log, settings.discount, tested, trend)
     findings = (
-        *_shape_findings(ordered, needed),
+        *_shape_findings(ordered, needed, names),
         *overlap,
         *support,
         _drift(settings, axis, tested, returns),
@@ -178,39 +184,62 @@ def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
     return LogCheck(log.num_episodes, int(np.sum(np.asarray(log.mask))), findings, None)
 
 
-def _lookahead(lead: FittedTrend, lookahead: int) -> Finding:
+def _lookahead(lead: FittedTrend, lookahead: int, names: Names) -> Finding:
     longest = int(lead.longest_lookahead)
     if lookahead <= longest:
-        return found("lookahead", longest, f"The past can try forecasts over a lookahead of up to {longest}.")
-    limit = f"at most {longest}" if longest else "it is too short for any"
+        sentence = f"The past can try forecasts over a lookahead of up to {names.span(longest)}."
+        return found("lookahead", longest, sentence)
+    limit = f"at most {names.span(longest)}" if longest else "it is too short for any"
     sentence = (
-        f"The log is too short to try a lookahead of {lookahead} on its past ({limit}): nobody knows "
-        "how far off such forecasts are."
+        f"The log is too short to try a lookahead of {names.span(lookahead)} on its past ({limit}): nobody "
+        "knows how far off such forecasts are."
     )
     return found("lookahead", longest, sentence, level=Level.WARNING)
 
 
-def _shape_findings(log: EpisodeLog, needed: int) -> tuple[Finding, ...]:
+def _shape_findings(log: EpisodeLog, needed: int, names: Names) -> tuple[Finding, ...]:
     if log.capacity == 0:
         return (found("episodes", 0, "The log has no episodes.", level=Level.WARNING),)
-    return (_count(log.capacity, needed), _lengths(log), _gaps(log))
+    return (_count(log.capacity, needed), _lengths(log), _gaps(log, names))
 
 
 def _count(n: int, needed: int) -> Finding:
     if n < needed:
-        sentence = f"{n} episodes: the gate needs at least {needed}."
-        return found("episodes", n, sentence, level=Level.WARNING)
-    return found("episodes", n, f"{n} episodes.")
+        return found("episodes", n, _too_few(n, needed), level=Level.WARNING)
+    return found("episodes", n, f"{n:,} episodes.")
+
+
+def _too_few(n: int, needed: int) -> str:
+    return f"{n:,} episode{'s are' if n > 1 else ' is'} too few; the gate needs at least {needed:,}."
+
+
+def _with_one_cause(check: LogCheck, needed: int) -> LogCheck:
+    """Where there are too few episodes, all that cannot be known for want of them says just that."""
+    n = check.num_episodes
+    if not 0 < n < needed:
+        return check
+    findings = tuple(
+        dataclasses.replace(one, sentence=_too_few(n, needed)) if _for_want_of_episodes(one) else one
+        for one in check.findings
+    )
+    return dataclasses.replace(check, findings=findings)
+
+
+def _for_want_of_episodes(one: Finding) -> bool:
+    if one.level is not Level.WARNING:
+        return False
+    unknown = one.value is None and "too few" in one.sentence
+    return unknown or one.name in ("lookahead", *OVERLAP[2:])
 
 
 def _lengths(log: EpisodeLog) -> Finding:
     lengths = log.lengths
     low, middle, high = lengths.min(), np.median(lengths), lengths.max()
-    sentence = f"Episodes have {low} to {high} steps, {middle:g} in the middle."
+    sentence = f"Episodes have {low:,} to {high:,} steps, {middle:,.6g} in the middle."
     return found("episode_lengths", float(high), "Each episode is one step." if high == 1 else sentence)
 
 
-def _gaps(log: EpisodeLog) -> Finding:
+def _gaps(log: EpisodeLog, names: Names) -> Finding:
     times = np.asarray(log.episode_numbers)
     if times.size < 2 or times[-1] == times[0]:
         return found("time_gaps", 0.0, "All episodes have the same time.", level=Level.NOTE)
@@ -218,9 +247,11 @@ def _gaps(log: EpisodeLog) -> Finding:
     at = int(steps.argmax())
     share = steps[at] / (times[-1] - times[0])
     if share <= 0.1 or steps[at] <= 10 * np.median(steps):
-        return found("time_gaps", float(share), f"No large gap: at most {steps[at]:g} between episodes.")
+        sentence = f"No large gap: neighbouring episodes are at most {names.span(float(steps[at]))} apart."
+        return found("time_gaps", float(share), sentence)
     sentence = (
-        f"Nothing was logged from {times[at]:.10g} to {times[at + 1]:.10g}, {share:.0%} of the time: "
+        f"Nothing was logged between {names.at(float(times[at]))} and {names.at(float(times[at + 1]))}, "
+        f"{share:.0%} of the time: "
         "the trend is interpolated there."
     )
     level = Level.WARNING if share > 0.25 else Level.NOTE
@@ -241,13 +272,16 @@ def _overlap_findings(
     followed = whole
     if tested is not log:
         followed = np.asarray(_ratios(policy, tested, discount)[0])[time_order(tested)]
-    return (
-        _largest(float(largest)),
-        mean_ratio_finding(stopped),
-        _worth("effective_sample_size", whole, "The log is"),
+    worth = _worth("effective_sample_size", whole, "The log is")
+    parts: tuple[Finding, ...] = (
         _worth("recent_effective_sample_size", recent, "The last quarter is"),
         _horizon_worth(followed[trend.rows], trend.weights, trend.doubt),
     )
+    if worth.level is Level.WARNING:  # a part of what is worth little is worth less: that has one cause
+        parts = tuple(
+            one if one.value is None else dataclasses.replace(one, sentence=worth.sentence) for one in parts
+        )
+    return _largest(float(largest)), mean_ratio_finding(stopped), worth, *parts
 
 
 @kept
@@ -304,8 +338,8 @@ def mean_is_one(ratios: Floats) -> float:
 
 def _worth(name: str, ratios: Floats, subject: str) -> Finding:
     worth = float(effective_sample_size(ratios))
-    sentence = f"{subject} worth {worth:.0f} on-policy episodes ({ratios.size} were logged)."
-    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+    sentence = f"{subject} worth {worth:,.0f} on-policy episodes ({ratios.size:,} were logged)."
+    return found(name, worth, sentence + _advice(worth, ratios.size), level=_worth_level(worth))
 
 
 def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
@@ -313,8 +347,10 @@ def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     if doubt:
         return undetermined(name, doubt)
     worth = float(effective_sample_size(np.abs(weights) * ratios))
-    sentence = f"As the forecast weighs it, the log is worth {worth:.0f} equally weighted on-policy episodes."
-    return found(name, worth, sentence + _advice(worth), level=_worth_level(worth))
+    sentence = (
+        f"As the forecast weighs it, the log is worth {worth:,.0f} equally weighted on-policy episodes."
+    )
+    return found(name, worth, sentence + _advice(worth, ratios.size), level=_worth_level(worth))
 
 
 def _worth_level(worth: float) -> Level:
@@ -323,10 +359,12 @@ def _worth_level(worth: float) -> Level:
     return Level.NOTE if worth < MANY_EPISODES else Level.OK
 
 
-def _advice(worth: float) -> str:
+def _advice(worth: float, logged: int) -> str:
     if worth >= MANY_EPISODES:
         return ""
-    return " That is little: collect more, or take a policy nearer to the one that collected the log."
+    near = worth > NEARLY_ALL * logged
+    other = "" if near else ", or take a policy nearer to the one that collected the log"
+    return f" That is little: collect more{other}."
 
 
 def _drift(settings: ForecastSettings, axis: TimeAxis, log: EpisodeLog, returns: Any) -> Finding:

@@ -22,7 +22,7 @@ from ..episodes import EpisodeLog
 from ..models import Series
 from ..safety import VERDICT_SEED
 from ..trend import TrendFit
-from .findings import Finding, Level, found, level_of, undetermined
+from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .trend_tests import Autocorrelation, Jump, Significance, autocorrelation_test, jump_test, score_test
 
 TESTS = (
@@ -99,7 +99,7 @@ def trend_doubt(fit: TrendFit) -> str:
     n, columns = int(np.sum(fit.design.present)), int(fit.design.num_columns)
     returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
     if n < max(MIN_EPISODES, 2 * columns):
-        return f"{n} episodes are too few for {columns} time features"
+        return f"{n} episodes are too few for a trend with {columns} time features"
     if not np.all(np.isfinite(returns)):
         return "an estimated return is not a finite number"
     if not float(fit.design.conditioning) > np.sqrt(np.finfo(np.float64).eps):
@@ -133,7 +133,7 @@ def _tested_trend(
     )
 
 
-def trend_findings(fitted: FittedTrend) -> tuple[Finding, ...]:
+def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Finding, ...]:
     """The findings about a fitted trend; like a verdict, they depend on no seed."""
     if fitted.doubt:
         return tuple(undetermined(name, fitted.doubt) for name in TESTS)
@@ -143,9 +143,9 @@ def trend_findings(fitted: FittedTrend) -> tuple[Finding, ...]:
     return (
         _misfit(tests.richer, tests.added),
         *_autocorrelation(tests.autocorrelation, lags),
-        _jump(fitted, tests.jump),
+        _jump(fitted, tests.jump, names),
         _leverage(fitted),
-        _influence(fitted),
+        _influence(fitted, names),
     )
 
 
@@ -204,12 +204,12 @@ def _autocorrelation(test: Autocorrelation, lags: int) -> tuple[Finding, Finding
     )
 
 
-def _jump(fitted: FittedTrend, test: Jump) -> Finding:
+def _jump(fitted: FittedTrend, test: Jump, names: Names) -> Finding:
     p = float(test.significance.p_value)
     level = level_of(p)
-    episode = float(fitted.times[int(test.row)])
+    when = names.at(float(fitted.times[int(test.row)]))
     sentence = (
-        f"The returns jump, most likely at episode {episode:g} (p = {p:.2g}): the method assumes "
+        f"The returns jump, most likely at {when} (p = {p:.2g}): the method assumes "
         "smooth change. If something changed then, start the log there."
         if level
         else f"No jump is seen beyond what the trend explains (p = {p:.2g})."
@@ -223,20 +223,22 @@ def _leverage(fitted: FittedTrend) -> Finding:
     squares, share = fitted.weights**2, float(fitted.fit.design.largest_share)
     worth = np.sqrt(squares).sum() ** 2 / squares.sum()
     sentence = (
-        f"The times alone make the forecast rest on about {worth:.0f} of {squares.size} episodes; "
+        f"The times alone make the forecast rest on about {worth:,.0f} of {squares.size:,} episodes; "
         f"one carries {share:.1%} of the squared weight."
     )
     return found("horizon_leverage", share, sentence, level=_share_level(share))
 
 
-def _influence(fitted: FittedTrend) -> Finding:
+def _influence(fitted: FittedTrend, names: Names) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
     parts = (fitted.weights * np.asarray(fitted.fit.residuals)[: fitted.rows.size]) ** 2
     with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)
-    episode = float(fitted.times[row])
-    sentence = f"Episode {episode:g} brings {share:.1%} of the forecast's variance, the most of all."
+    episode = names.episode(float(fitted.times[row]))
+    sentence = (
+        f"{episode[:1].upper()}{episode[1:]} brings {share:.1%} of the forecast's variance, the most of all."
+    )
     if level:
         sentence += " The interval depends on it: check its reward and ratio, or collect more."
     return found("horizon_influence", float(share), sentence, level=level)

@@ -24,6 +24,7 @@ from ..policies import BehaviorPolicy, Policy
 from ..returns import log_ratios
 from ..safety import compare_once, with_training
 from ..trend import trend_design
+from .findings import NUMBERED, Names
 from .support import ActionSupport, action_support
 
 Episodes = int | None
@@ -99,27 +100,34 @@ def plan(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
+    names: Names = NUMBERED,
 ) -> Plan:
     """How many more episodes under the present policy until the candidate could pass the gate?
 
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
     `training` are the search's episodes, if any; else a share of the log is for training, as in the gate.
+    `names` are for the sentence.
     """
     given = None if training is None else TrainingEpisodes(training, span)
     seen, tested = with_training(settings, given, HeldOutEpisodes(log, span))
     safe = BehaviorPolicy() if safe is None else safe
     outcome, axis = compare_once(settings, candidate, safe, tested, seen)
-    return _plan(settings, log, axis, outcome, _action_need(candidate, tested.log, outcome))
+    needed = _action_need(candidate, tested.log, outcome)
+    return outlook(settings, log.num_episodes, axis, outcome, needed, names=names)
 
 
-def _plan(
+@in_double
+def outlook(
     settings: ForecastSettings,
-    log: EpisodeLog,
+    num_episodes: int,
     axis: TimeAxis,
     outcome: Comparison,
-    actions: ActionNeed | None,
+    actions: ActionNeed | None = None,
+    *,
+    names: Names = NUMBERED,
 ) -> Plan:
-    reason, n = Reason(int(outcome.reason)), log.num_episodes
+    """How many more than `num_episodes` the gate would need, from a comparison that was made already."""
+    reason, n = Reason(int(outcome.reason)), num_episodes
     advantage, error = float(outcome.point), float(outcome.standard_error)
     widths = advantage - float(outcome.lower)
     finite = math.isfinite(advantage + error + widths)
@@ -149,7 +157,7 @@ def _plan(
         episode_range=bounds,
         more_traffic=traffic,
         actions=actions,
-        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic)
+        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic, names)
         or _sentence(settings, reason, n, advantage, more, bounds),
     )
 
@@ -168,7 +176,9 @@ def _more_traffic(trials: Trials, advantage: float, widths: float) -> float | No
     return (error**2 - bias**2) / allowed if allowed > 0 else None
 
 
-def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: float | None) -> str:
+def _scale_sentence(
+    trials: Trials, reason: Reason, advantage: float, traffic: float | None, names: Names
+) -> str:
     """What would help if shorter time scales decide; empty if the length of the log does."""
     if reason is Reason.SCALES_DISAGREE:
         return (
@@ -178,7 +188,10 @@ def _scale_sentence(trials: Trials, reason: Reason, advantage: float, traffic: f
     if reason is not Reason.NOT_BETTER or _leads_whole(trials) or not advantage > 0:
         return ""
     span, whole = (float(trials.spans[i]) for i in (int(trials.best), 0))
-    start = f"The last {span:.4g} of {whole:.4g} forecast best, so that older episodes help little. "
+    start = (
+        f"Of {names.span(whole)}, the last {names.span(span)} forecast best, so that older episodes help "
+        "little. "
+    )
     if traffic is None:
         return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
     return start + f"About {traffic:.2g} times as many episodes in the same time give an even chance."
@@ -242,13 +255,14 @@ def _sentence(
     if reason is Reason.BETTER:
         return "The candidate passes with the episodes at hand."
     if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
-        return f"{n} episodes say nothing yet: at least {settings.least_log} are needed for a first estimate."
+        needed = f"at least {settings.least_log:,} are needed for a first estimate"
+        return f"{n:,} episodes say nothing yet: {needed}."
     if reason is not Reason.NOT_BETTER:
         return f"More episodes alone will not help: {reason.sentence}"
     if not advantage > 0:
         return "The candidate is not estimated to be better: no number of episodes is expected to help."
     if more is None:
-        return f"Even a log {GROWTH[-1]:g} times as long is not expected to suffice."
+        return f"Even a log {GROWTH[-1]:,.0f} times as long is not expected to suffice."
     low, high = bounds
     reach = f"from about {_rounded(low)} to " + (
         "no number that would do" if high is None else f"about {_rounded(high)}"

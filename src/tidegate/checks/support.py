@@ -14,7 +14,7 @@ from ..episodes import EpisodeLog
 from ..policies import DiscretePolicy, Policy
 from ..returns import log_ratios
 from ..safety import RATIO_TOLERANCE
-from .findings import Finding, Level, found, undetermined
+from .findings import NUMBERED, Finding, Level, Names, found, undetermined
 
 FEW_USES = 10
 RARE_SHARE = 0.01
@@ -93,12 +93,12 @@ def _summed_probs(policy: DiscretePolicy, states: Any, mask: Bool[ArrayLike, "..
     return jnp.sum(jnp.where(mask[..., None], probs, 0.0), axis=tuple(range(mask.ndim)))
 
 
-def support_finding(policy: Policy, actions: ActionSupport) -> Finding:
+def support_finding(policy: Policy, actions: ActionSupport, names: Names = NUMBERED) -> Finding:
     """How often does the policy take actions that the log never shows, and which does it show too rarely?"""
     name = "action_support"
     if actions.policy_shares is None or not np.all(np.isfinite(actions.policy_shares)):
         return undetermined(name, "a probability of the policy is not a finite number")
-    share, rare = actions.unseen_share, _listed(actions.rare)
+    share, rare = actions.unseen_share, _listed(actions.rare, names)
     level = Level.NOTE if rare else Level.OK
     if not isinstance(policy, DiscretePolicy):
         sentence = "Actions that the log never shows cannot be seen here: look at the mean ratio."
@@ -108,13 +108,13 @@ def support_finding(policy: Policy, actions: ActionSupport) -> Finding:
         level = Level.WARNING if share > RATIO_TOLERANCE else Level.NOTE
         sentence = (
             f"The policy takes actions that the log never shows, {share:.1%} of the time "
-            f"(actions {_listed(actions.unseen)}): nothing is known about them."
+            f"(actions {_listed(actions.unseen, names)}): nothing is known about them."
         )
     if rare:
         sentence += f" Shown fewer than {FEW_USES} times: actions {rare}."
     return found(name, share, sentence, level=level)
 
 
-def _listed(actions: npt.NDArray[np.intp]) -> str:
-    names = ", ".join(str(action) for action in actions[:LISTED])
-    return names + (f" and {actions.size - LISTED} more" if actions.size > LISTED else "")
+def _listed(actions: npt.NDArray[np.intp], names: Names) -> str:
+    listed = ", ".join(names.action(int(action)) for action in actions[:LISTED])
+    return listed + (f" and {actions.size - LISTED} more" if actions.size > LISTED else "")

@@ -12,6 +12,7 @@ from typer.core import TyperGroup
 
 from ..errors import TidegateError
 from .printing import allow_any_text, cause, tell
+from .speaking import spoken_error
 
 FAILED, INTERRUPTED = 2, 130
 
@@ -63,7 +64,7 @@ def _report(error: BaseException) -> None:
     if os.environ.get("TIDEGATE_TRACEBACK"):
         traceback.print_exception(error)
     if isinstance(error, TidegateError):
-        tell(f"tidegate: {error}")
+        tell(f"tidegate: {spoken_error(error)}")
     else:
         tell(
             f"tidegate: nothing was decided, because of an unexpected {type(error).__name__}: {error}. "

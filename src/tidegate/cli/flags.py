@@ -133,7 +133,12 @@ class ForecastFlags:
     """How to forecast."""
 
     lookahead: Annotated[
-        int | None, _forecast("lookahead", "How far ahead to forecast; default a tenth of the log.")
+        Text,
+        _forecast(
+            "lookahead",
+            "How far ahead to forecast: a number of time units, or 12h, 7d, 2w; default a tenth of the log.",
+            "LENGTH",
+        ),
     ] = None
     preset: Annotated[
         Preset, _forecast("preset", "Tidegate's own method, or the paper's with a basis to choose.")
@@ -156,7 +161,8 @@ class ForecastFlags:
 
         seed_of(self.seed)
         names = [field.name for field in dataclasses.fields(PlainSettings)]
-        return PlainSettings(**{name: getattr(self, name) for name in names})
+        given = {name: getattr(self, name) for name in names}
+        return PlainSettings(**{**given, "lookahead": length(self.lookahead)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,6 +179,10 @@ class SearchFlags:
         float, _search("entropy", "Bonus for randomness, in standard deviations of a return.")
     ] = 0.1
     train_fraction: Annotated[float, _search("train-fraction", "Share of the episodes to search on.")] = 0.5
+    min_probability: Annotated[
+        float,
+        _search("min-probability", "What every action keeps, as in 0.02; in the test as in production."),
+    ] = 0.0
 
     def choices(self) -> "SearchChoices":
         """The choices that these flags name."""
@@ -287,6 +297,14 @@ class OutputFlags:
     report: Annotated[Path | None, _output("report", "Write one self-contained HTML page.", "OUT.html")] = (
         None
     )
+
+
+def length(text: Text) -> "int | str | None":
+    """A number in the shell is a text until somebody counts with it; a length of time stays one."""
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
 
 
 def spread(function: F) -> F:

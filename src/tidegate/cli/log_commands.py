@@ -24,6 +24,7 @@ from .flags import (
     SearchFlags,
     SigningFlags,
     VerdictFlags,
+    length,
     spread,
 )
 from .printing import decision_stands, printable, tell
@@ -60,7 +61,7 @@ Dates = Annotated[
 
 def add_commands(app: typer.Typer) -> None:
     """Give the application the commands for logs."""
-    for command in (check, evaluate, gate, improve, backtest, plan, verify, keygen):
+    for command in COMMANDS:
         app.command()(spread(command))
 
 
@@ -111,10 +112,7 @@ def _finish_decided(record: Any, content: Content, decision: str, output: Output
 
 
 def _report(record: Any, path: Path) -> None:
-    from ..record import write_whole
-    from ..reports.log_page import log_page
-
-    write_whole(path, log_page(record))
+    record.to_html(path)
     tell(f"Report: {path}")
 
 
@@ -282,7 +280,10 @@ def backtest(
     candidate_from: CandidateFrom = None,
     dates: Annotated[int, typer.Option("--dates", min=1, help="How many past dates.")] = 20,
     every: Annotated[
-        int | None, typer.Option("--every", min=1, help="How far apart; default the lookahead.")
+        str | None,
+        typer.Option(
+            "--every", help="How far apart, as in 20 or 7d; default the lookahead.", metavar="LENGTH"
+        ),
     ] = None,
 ) -> None:
     """Use the gate at past dates: would its intervals have held, its deployments have been right?
@@ -290,24 +291,24 @@ def backtest(
     Exit code 0; 2 for bad usage or an unfit log.
     """
     policies = _policies(candidate, safe, training, candidate_from)
-    _finish(_run("backtest", log, forecast, **policies, dates=dates, every=every), output)
+    _finish(_run("backtest", log, forecast, **policies, dates=dates, every=length(every)), output)
 
 
 def plan(
     log: LogFlags,
     forecast: ForecastFlags,
+    output: OutputFlags,
     candidate: Candidate,
     safe: Safe = "behavior",
     training: Training = None,
     candidate_from: CandidateFrom = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """About how many more episodes until this candidate could pass, and which actions lack data?
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
     policies = _policies(candidate, safe, training, candidate_from)
-    _print(_run("plan", log, forecast, **policies), as_json)
+    _finish(_run("plan", log, forecast, **policies), output)
 
 
 def verify(
@@ -361,3 +362,6 @@ def keygen(
     private, public = make_keys(prefix)
     tell(f"Private key: {private}")
     tell(f"Public key: {public}")
+
+
+COMMANDS = (check, evaluate, gate, improve, backtest, plan, verify, keygen)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from ..errors import TidegateError
+from .speaking import spoken, spoken_error
 
 # They reorder what a reader sees; Unicode counts them as formatting, not as control characters.
 _BIDIRECTIONAL = {0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)}
@@ -26,8 +27,8 @@ def _harmless(character: str) -> str:
 
 
 def tell(text: object) -> None:
-    """One line on standard error."""
-    typer.echo(printable(text), err=True)
+    """One line on standard error, in the words of the shell."""
+    typer.echo(printable(spoken(text)), err=True)
 
 
 def cause(error: BaseException) -> str:
@@ -35,7 +36,7 @@ def cause(error: BaseException) -> str:
     system = error if isinstance(error, OSError) else error.__context__
     if isinstance(system, OSError):
         return f"cannot write or read {system.filename or 'standard output'}: {system.strerror or system}"
-    return str(error) if isinstance(error, TidegateError) else repr(error)
+    return spoken_error(error) if isinstance(error, TidegateError) else repr(error)
 
 
 def allow_any_text() -> None:

@@ -4,7 +4,6 @@ Names come from the user's data, so every piece of text passes through `_text`: 
 nor obeyed by the terminal.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..checks.findings import Finding, Level
+from ..checks.findings import Finding, Level, Told, told_once
+from ..checks.fitness import LogCheck
 from ..commands.backtests import BacktestRecord
 from ..commands.checking import CheckRecord
+from ..commands.description import PolicyDescription
 from ..commands.evaluation import Evaluation
 from ..commands.gating import GateRecord
 from ..commands.guarding import outcome_values
@@ -28,7 +29,11 @@ from ..comparison import Status
 from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
 from ..record import Advantage, past_bins
+from ..reports.calendar import Clock
+from ..reports.numbers import count, figure, signed
+from ..reports.summary import BEWARE, summary
 from .printing import printable
+from .speaking import spoken
 
 _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.WARNING: "bold red"}
 SHOWN_BINS = 10
@@ -46,20 +51,16 @@ def _say(console: Console, text: str, style: str = "") -> None:
 
 
 def _text(text: object, style: str = "") -> Text:
-    return Text(printable(text), style)
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    whole = abs(value) < 1e9 and value == round(value)
-    return f"{value:,.0f}" if whole else f"{value:.4g}"
+    return Text(printable(spoken(text)), style)
 
 
 def _origin(console: Console, origin: Provenance) -> None:
+    found = Clock.of(vars(origin)).period
+    period = f" ({found})" if found else ""
     _say(
         console,
-        f"{origin.source}: {origin.num_episodes:,} episodes, {origin.num_steps:,} steps; "
+        f"{origin.source}: {count(origin.num_episodes, 'episode')}{period}, "
+        f"{count(origin.num_steps, 'step')}; "
         f"{origin.time}; {origin.propensities}.",
     )
     for note in origin.notes:
@@ -69,23 +70,48 @@ def _origin(console: Console, origin: Provenance) -> None:
             _say(console, line)
 
 
+def _clock(record: Any) -> Clock:
+    return Clock.of(vars(record.provenance))
+
+
+def _close(console: Console, record: Any, *styles: str) -> None:
+    """The record's summary: caveats in red, other lines in these styles as long as there are any."""
+    left = list(styles)
+    for line in summary(record.to_dict()):
+        if line.startswith(BEWARE):
+            _say(console, line, "bold red")
+        else:
+            _say(console, line, left.pop(0) if left else "")
+
+
 def _trust(console: Console, record: TrialRecord) -> None:
     for assumption in record.assumptions:
         _say(console, assumption)
-    _caveats(console, record.caveats)
-
-
-def _caveats(console: Console, caveats: Iterable[str]) -> None:
-    for caveat in caveats:
-        _say(console, f"BEWARE: {caveat}", "bold red")
 
 
 def _findings(console: Console, findings: Iterable[Finding], title: str) -> None:
     table = _table(title, ("", "finding"), ("value",), ("what it means",))
-    for one in sorted(findings, key=lambda finding: -finding.level):
-        style = _STYLES[one.level]
-        cells = (one.name.replace("_", " "), _number(one.value), one.sentence)
-        table.add_row(_text(one.level.name, style), *map(_text, cells))
+    for one in told_once({"": findings}):
+        table.add_row(_text(one.level.name, _STYLES[one.level]), *map(_text, _told(one)))
+    console.print(table)
+
+
+def _told(one: Told) -> tuple[str, str, str]:
+    """A name, a value and a sentence; values of several findings are left to the record."""
+    names = ", ".join(one.names).replace("_", " ")
+    return names, figure(one.value) if len(one.names) == 1 else "", one.sentence
+
+
+def _warnings(console: Console, checks: Mapping[str, LogCheck]) -> None:
+    """The warnings about the test episodes, each with what it is about."""
+    told = told_once({role: check.warnings for role, check in checks.items()})
+    if not told:
+        return
+    table = _table("Warnings about the test episodes", ("for the", "finding"), ("value",), ("what it means",))
+    for one in told:
+        name, value, sentence = _told(one)
+        value = value if len(one.about) == 1 else ""
+        table.add_row(_text(", ".join(one.about), _STYLES[one.level]), *map(_text, (name, value, sentence)))
     console.print(table)
 
 
@@ -109,57 +135,36 @@ def _forecasts(console: Console, rows: dict[str, Forecast], title: str, caption:
     names = ("forecast", "lower", "upper", "episodes", "worth\non-policy")
     table = _table(title, ("",), names, caption=caption)
     for name, one in rows.items():
-        numbers = (one.point, one.lower, one.upper, one.num_episodes, one.effective_sample_size)
-        table.add_row(_text(name), *(f"{number:.4g}" for number in numbers[:3]),
-                      f"{one.num_episodes:,}", f"{one.effective_sample_size:,.0f}")  # fmt: skip
+        numbers = (one.point, one.lower, one.upper, one.num_episodes)
+        table.add_row(_text(name), *map(figure, numbers), f"{one.effective_sample_size:,.0f}")
     console.print(table)
 
 
-def _scales(console: Console, advantage: Advantage, unit: str) -> None:
-    """What every time scale says about candidate − safe; a number that is not finite is shown as unknown."""
+def _scales(console: Console, advantage: Advantage, clock: Clock) -> None:
+    """What every time scale says about candidate − safe."""
     title = "Forecast advantage of the candidate at every time scale"
     names = ("test\nepisodes", "advantage", "standard\nerror", "incl.\nbias", "p-value")
-    numbers = (f"last …\n{_units(unit)}", *names)
-    table = _table(title, (), numbers, ("the gate\nasks",), caption=_all(advantage))
+    table = _table(title, (), ("last …", *names), ("the gate\nasks",))
     for one in advantage.scales:
         style = {"leads": "bold", "must pass": ""}.get(one.role, "dim")
-        cells = [_digits(n) for n in (one.point, one.standard_error, one.bias, one.p_value)]
-        table.add_row(f"{one.span:.4g}", f"{one.episodes:,}", *cells, one.role, style=style)
+        cells = [figure(n, 3) for n in (one.point, one.standard_error, one.bias, one.p_value)]
+        table.add_row(clock.span(one.span), f"{one.episodes:,}", *cells, one.role, style=style)
     console.print(table)
 
 
-def _digits(number: float | None) -> str:
-    return "unknown" if number is None or not math.isfinite(number) else f"{number:.3g}"
-
-
-def _all(advantage: Advantage) -> str:
-    """What the scales say together."""
-    if advantage.p_value is None or not math.isfinite(advantage.p_value):
-        return "Together they give no p-value."
-    asked = f"p = {advantage.p_value:.2g}, which must be at most {advantage.level:.3g}"
-    if not math.isfinite(advantage.lower):
-        return f"Together: {asked}."
-    return f"Together: at least {advantage.lower:.4g}; {asked}."
-
-
-def _units(unit: str) -> str:
-    return "units of time" if unit == "number" else f"{unit}s"
-
-
-def _window(one: Forecast, unit: str) -> str:
+def _window(one: Forecast, clock: Clock) -> str:
     times = one.forecast_times
-    name = "times" if unit == "number" else f"{unit}s"
-    span = f"{name} {times[0]:.10g} to {times[-1]:.10g}" if times.size else f"the next {name}"
+    span = clock.window(times[0], times[-1]) if times.size else f"the next {clock.units}"
     return f"Mean return of an episode over {span}, α = {one.alpha:g}"
 
 
-def _past(console: Console, forecast: Forecast) -> None:
+def _past(console: Console, forecast: Forecast, clock: Clock) -> None:
     table = _table("Estimated past performance", (), ("from", "to", "episodes", "mean return", "±"))
     for one in past_bins(forecast, SHOWN_BINS):
         error = one["standard_error"]
         table.add_row(
-            f"{one['from']:.10g}", f"{one['to']:.10g}", f"{one['episodes']:,}", _number(one["mean"]),
-            "" if error is None else f"{error:.2g}",
+            clock.cell(one["from"]), clock.cell(one["to"]), f"{one['episodes']:,}", figure(one["mean"]),
+            "" if error is None else figure(error, 2),
         )  # fmt: skip
     console.print(table)
 
@@ -178,54 +183,44 @@ def guardrail_table(guarded: GuardedDecision) -> Table:
 def _guardrail_cells(one: Mapping[str, Any]) -> list[str]:
     margin = one["margin"] if one["lower_is_better"] else -one["margin"]
     p_value = "–" if one["p_value"] is None else f"{one['p_value']:.2g}"
-    changes = [_change(value) for value in (one["change"], one["bound"], margin)]
+    changes = [signed(value) for value in (one["change"], one["bound"], margin)]
     return [*changes, p_value, f"{one['level']:.3g}"]
-
-
-def _change(value: float) -> str:
-    return f"{value:+.4g}" if math.isfinite(value) else "not known"
 
 
 def _check(console: Console, record: CheckRecord) -> None:
     _origin(console, record.provenance)
-    _caveats(console, record.provenance.caveats)
     what = "what was observed" if record.policy == "behavior" else record.policy
     _findings(console, record.check.findings, f"Is this log fit for {what}?")
-    count = len(record.check.warnings)
-    some = "1 warning." if count == 1 else f"{count} warnings."
-    _say(console, some if count else "This log can be used: no check found a problem.")
-    if record.policy == "behavior":
-        _say(console, "Name a policy (--policy) to check overlap and support for it.")
+    _close(console, record)
 
 
 def _evaluation(console: Console, record: Evaluation) -> None:
     _origin(console, record.provenance)
-    _caveats(console, record.caveats)
-    _past(console, record.forecast)
+    clock = _clock(record)
+    _past(console, record.forecast, clock)
     rows = {record.policy: record.forecast, "if nothing changed": record.stationary}
-    _forecasts(console, rows, _window(record.forecast, record.provenance.time_unit))
+    _forecasts(console, rows, _window(record.forecast, clock))
     worst = [one for one in record.findings if one.level is not Level.OK]
     if worst:
         _findings(console, worst, "What to know about this log")
+    _close(console, record, "bold")
 
 
 def _gate(console: Console, record: GateRecord) -> None:
     _origin(console, record.provenance)
-    decision = record.decision
+    decision, clock = record.decision, _clock(record)
     rows = {
         f"candidate {record.candidate}": decision.candidate,
         f"safe {record.safe}": decision.safe,
     }
-    advantage, unit = decision.advantage, record.provenance.time_unit
+    advantage = decision.advantage
     caption = None if advantage.p_value is None else OVERLAPPING
-    _forecasts(console, rows, _window(decision.safe, unit), caption)
+    _forecasts(console, rows, _window(decision.safe, clock), caption)
     if len(advantage.scales) > 1:
-        _scales(console, advantage, unit)
+        _scales(console, advantage, clock)
     if record.guarded.guardrails:
         console.print(guardrail_table(record.guarded))
-    for role, check in record.checks.items():
-        if check.warnings:
-            _findings(console, check.warnings, f"Warnings about the test episodes for the {role}")
+    _warnings(console, record.checks)
     if record.backtest is not None:
         _say(console, str(record.backtest))
     if record.overlap is Overlap.HELD_OUT:
@@ -237,45 +232,62 @@ def _gate(console: Console, record: GateRecord) -> None:
     _say(console, "Assumed, because no log can show it:", "dim")
     for one in record.assumptions:
         _say(console, f"- {one}", "dim")
-    _caveats(console, record.caveats)
     style = {Status.PASS: "bold green", Status.FAIL: "bold red"}.get(record.status, "bold yellow")
-    _say(console, record.headline, style)
-    _say(console, f"Status {record.status}, good until {record.expires_at}.")
+    _close(console, record, style, "bold")
 
 
 def _improvement(console: Console, record: Improvement) -> None:
     training = record.training
     _say(
         console,
-        f"{type(record.policy).__name__} found on {training.num_training:,} of "
+        f"{record.file.policy} found on {training.num_training:,} of "
         f"{training.num_episodes:,} episodes, tested on the others.",
     )
+    _description(console, record.description)
     _gate(console, record.gate)
+
+
+def _description(console: Console, does: PolicyDescription) -> None:
+    """What a found policy does, for whom, and on what it rests."""
+
+    def amounts(*values: float) -> list[str]:
+        return [f"{value:.4g}" if does.continuous else f"{value:.0%}" for value in values]
+
+    _say(console, does.sentence)
+    names = ("new", "logged")
+    table = _table("What the policy does", ("steps", "action"), ("share", *names, "difference"))
+    for one in does.actions:
+        table.add_row(_text("all"), _text(one.action), "100%", *amounts(one.new, one.logged), "")
+    for group in does.groups:
+        change = group.change
+        numbers = amounts(change.new, change.logged, group.distance)
+        table.add_row(_text(group.who), _text(change.action), f"{group.share:.0%}", *numbers)
+    console.print(table)
+    if does.features:
+        listed = (f"{one.feature} {amounts(one.distance)[0]}" for one in does.features)
+        _say(console, f"How far it moves when a feature's values are shuffled: {', '.join(listed)}.")
 
 
 def _backtest(console: Console, record: BacktestRecord) -> None:
     _origin(console, record.provenance)
-    past = record.backtest
+    past, clock = record.backtest, _clock(record)
     _trust(console, record)
-    table = Table(title=f"The gate at {past.dates.size} past dates")
+    table = Table(title=f"The gate at {count(past.dates.size, 'past date')}")
     for name in ("date", "verdict", "candidate\nforecast", "then\nestimated", "safe\nforecast",
                  "then\nestimated", "advantage"):  # fmt: skip
         table.add_column(name, justify="left" if name == "verdict" else "right")
     for i, date in enumerate(past.dates):
         pairs = [(one.forecast[i], one.realised[i]) for one in (past.candidate, past.safe)]
         numbers = (*pairs[0], *pairs[1], past.difference[i])
-        verdict = past.verdicts[i].name
-        table.add_row(f"{date:g}", verdict, *(f"{number:.4g}" for number in numbers))
+        table.add_row(clock.cell(date), past.verdicts[i].name, *map(figure, numbers))
     console.print(table)
-    _say(console, str(past))
+    _close(console, record)
 
 
 def _plan(console: Console, record: PlanRecord) -> None:
     _origin(console, record.provenance)
     _trust(console, record)
-    _say(console, record.plan.sentence)
-    if record.lacking_actions:
-        _say(console, f"Actions that lack data: {', '.join(record.lacking_actions)}.")
+    _close(console, record)
 
 
 def _verification(console: Console, record: Verification) -> None:

@@ -25,7 +25,7 @@ def assumptions(
         share = min(3 / max(tested, 1), 1)
         yield (
             f"Nothing much worse happens than was seen: what did not occur in {tested:,} test episodes may "
-            f"still occur in up to {share:.2%} of them (--reward-range insures against it)."
+            f"still occur in up to {share:.2%} of them (`reward_range` insures against it)."
         )
     yield INDEPENDENCE
     yield f"The future follows {settings.trend}."

@@ -1,20 +1,22 @@
 """Is this log fit for use, and what does each finding mean for the user?"""
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
 from ..checks.fitness import LogCheck, forecast_and_check
 from ..forecast import Forecast
-from ..inputs import record_of, seed_of
+from ..inputs import seed_of
 from ..record import plain, sealed
-from .opening import Log, Stage, open_log, silent
-from .provenance import Provenance, provenance
+from .asking import ColumnNames, Named, asked
+from .opening import Log, PolicyLike, Stage, open_log, policy_name, silent
+from .provenance import Provenance, names_of, provenance
 from .room import require_room
 from .settings import PlainSettings, Settings
+from .showing import Shown
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class CheckRecord:
+class CheckRecord(Shown):
     """The findings about a log: for a policy, or for what was observed."""
 
     policy: str
@@ -24,9 +26,6 @@ class CheckRecord:
     seed: int
     provenance: Provenance
 
-    def __str__(self) -> str:
-        return str(self.check)
-
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate check --json` prints."""
         return sealed("check", {"level": self.check.level.name, **plain(self)})
@@ -35,25 +34,31 @@ class CheckRecord:
 def check(
     log: Log,
     *,
-    policy: str | None = None,
+    policy: PolicyLike | None = None,
     settings: Settings = None,
+    columns: ColumnNames = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> CheckRecord:
     """Check a log, for a policy if one is named. An unfit log raises a `LogError` that names the rows.
 
     Without a policy nothing can be said about overlap: the findings are about what was observed.
     """
-    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
-    spec = "behavior" if policy is None else policy
-    chosen, opened = open_log(log, seed=seed, stage=stage).policy(spec)
-    chosen_settings = wanted.over(opened.log.span)
+    wanted, seed = asked(check, log, settings, columns, named), seed_of(seed)
+    given = "behavior" if policy is None else policy
+    chosen, opened = open_log(wanted.log, seed=seed, stage=stage).policy(given)
+    chosen_settings = wanted.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen_settings, chosen)
     stage("checking the log")
-    asked = None if policy is None else chosen
-    forecast, findings = forecast_and_check(opened.log, chosen_settings.forecast(), asked)
+    forecast, findings = forecast_and_check(
+        opened.log,
+        chosen_settings.forecast(),
+        None if policy is None else chosen,
+        names=names_of(opened),
+    )
     return CheckRecord(
-        policy=spec,
+        policy=policy_name(given),
         check=findings,
         forecast=forecast,
         settings=chosen_settings,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import datetime
-import re
 from typing import Any
 
 from ..comparison import Status
@@ -10,10 +9,9 @@ from ..errors import SettingsError
 from ..gates.finite_sample import checked_range
 from ..gates.guardrails import Guardrail, guardrails_of
 from ..gates.multiplicity import Multiplicity
-from ..inputs import flag, instance, member, none_or, whole
+from ..inputs import duration, flag, instance, member, none_or, whole
 from ..record import sealed
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 WEEK = datetime.timedelta(days=7)
 
 
@@ -52,15 +50,13 @@ class Conditions:
 
 def parse_validity(given: Any) -> datetime.timedelta:
     """How long a decision is good for: `90m`, `12h`, `7d`, `2w`, or a timedelta."""
-    if isinstance(given, str):
-        found = re.fullmatch(r"\s*(\d{1,6})\s*([smhdw])\s*", given)
-        given = datetime.timedelta(seconds=int(found[1]) * _SECONDS[found[2]]) if found else WEEK * 0
-    if not isinstance(given, datetime.timedelta) or not WEEK * 0 < given <= 520 * WEEK:
+    found = duration(given)
+    if found is None or not WEEK * 0 < found <= 520 * WEEK:
         raise SettingsError(
             "the time for which a decision is valid is unclear.",
             expected="a number and a unit, as in 12h, 7d or 2w, up to ten years",
         )
-    return given
+    return found
 
 
 def written(moment: datetime.datetime) -> str:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -10,17 +10,19 @@ from ..checks.findings import Finding
 from ..checks.fitness import forecast_and_check, mean_ratio_finding
 from ..errors import SettingsError
 from ..forecast import Forecast, forecast_returns
-from ..inputs import flag, record_of, seed_of
+from ..inputs import flag, seed_of
 from ..logs import Columns, Format, Propensities, SpecKind, StreamedReturns, parse_spec
 from ..logs.formats import format_of
 from ..logs.memory import memory_limit
 from ..logs.sources import source_paths
 from ..logs.streaming import stream_returns
 from ..record import plain, sealed
-from .opening import Log, LogFile, OpenLog, Stage, log_file, silent
-from .provenance import Provenance, all_versions, plain_columns, provenance
+from .asking import ColumnNames, Named, asked
+from .opening import Log, LogFile, OpenLog, PolicyLike, Stage, is_object, log_file, policy_name, silent
+from .provenance import Provenance, all_versions, names_of, plain_columns, provenance
 from .room import require_forecast_room
 from .settings import PlainSettings, Settings
+from .showing import Shown
 from .training import Overlap
 from .trials import Trial, prepare
 
@@ -32,7 +34,7 @@ UNMODELLED = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Evaluation:
+class Evaluation(Shown):
     """What a policy would have earned, and what it is expected to earn next.
 
     `stationary` is the forecast that assumes nothing changes. A streamed log gets fewer findings.
@@ -48,9 +50,6 @@ class Evaluation:
     overlap: Overlap
     provenance: Provenance
 
-    def __str__(self) -> str:
-        return f"{self.policy}: {self.forecast}\nIf nothing changed: {self.stationary}"
-
     @property
     def caveats(self) -> tuple[str, ...]:
         """What a reader must know first."""
@@ -65,11 +64,13 @@ class Evaluation:
 def evaluate(
     log: Log,
     *,
-    policy: str,
+    policy: PolicyLike,
     settings: Settings = None,
+    columns: ColumnNames = None,
     stream: bool | None = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> Evaluation:
     """Forecast a policy from a log: the forecast that `gate` makes for it.
 
@@ -79,23 +80,25 @@ def evaluate(
     `stream` reads Parquet a chunk at a time, in bounded memory, for policies given as columns. By
     default, this is done for files of more than 200 MB where possible.
     """
-    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
-    streams = should_stream(log, policy) if stream is None else flag("stream", stream)
+    wanted, seed = asked(evaluate, log, settings, columns, named), seed_of(seed)
+    streams = should_stream(wanted.log, policy) if stream is None else flag("stream", stream)
     if not streams:
-        return _whole(prepare(log, policy, "behavior", wanted, None, None, seed, stage), stage)
-    if isinstance(log, OpenLog):
+        return _whole(prepare(wanted, policy, "behavior", None, None, seed, stage), stage)
+    if isinstance(wanted.log, OpenLog):
         raise SettingsError("an open log cannot be streamed.", expected="the file's name")
-    return _streamed(log_file(log), policy, wanted, seed, stage)
+    if is_object(policy):
+        raise SettingsError("a policy object cannot be streamed.", expected="a column of the file")
+    return _streamed(log_file(wanted.log), policy_name(policy), wanted.settings, seed, stage)
 
 
-def should_stream(log: Log, policy: str) -> bool:
+def should_stream(log: Log, policy: PolicyLike) -> bool:
     """Whether the log is a large Parquet file and the policy can be streamed."""
-    if isinstance(log, OpenLog) or log_file(log).estimate_propensities:
+    if isinstance(log, OpenLog) or is_object(policy) or log_file(log).estimate_propensities:
         return False
     source = log_file(log).source
     if not isinstance(source, str | list | tuple) and not hasattr(source, "__fspath__"):
         return False
-    if source == "-" or parse_spec(policy).kind in (SpecKind.POLICY, SpecKind.PYTHON):
+    if source == "-" or parse_spec(policy_name(policy)).kind in (SpecKind.POLICY, SpecKind.PYTHON):
         return False
     paths = source_paths(source)
     parquet = all(format_of(path) is Format.PARQUET for path in paths)
@@ -111,6 +114,7 @@ def _whole(trial: Trial, stage: Stage) -> Evaluation:
         trial.policies[0],
         training=None if trial.seen is None else trial.seen.log,
         span=trial.held_out.span,
+        names=names_of(trial.opened),
     )
     flat = forecast_returns(
         forecast.returns, forecast.episode_numbers, settings.stationary().forecast(), seed=trial.seed
@@ -137,7 +141,7 @@ def _streamed(file: LogFile, spec: str, settings: PlainSettings, seed: int, stag
         file.source, [spec], file.columns, discount=settings.discount, memory_limit=file.memory_limit
     )
     one, numbers = streamed.policies[0], streamed.episode_numbers
-    settings = settings.over((float(numbers.min()), float(numbers.max())))
+    settings = settings.over((float(numbers.min()), float(numbers.max())), streamed.time)
     require_forecast_room(memory_limit(file.memory_limit), numbers.size, settings)
     stage("forecasting")
     forecast, stationary = (
@@ -162,12 +166,15 @@ def _stream_provenance(file: LogFile, streamed: StreamedReturns, settings: Plain
         read_as=None,
         time=str(streamed.time),
         time_unit=streamed.time.unit.value,
+        time_origin=streamed.time.origin,
+        time_last=streamed.time.last,
+        moments=streamed.time.moments,
         labels=(),
         propensities=(Propensities.ABSENT if absent else Propensities.LOGGED).value,
         estimated=False,
         calibration=None,
         notes=(
-            "The log was streamed: only the mean ratio was checked. Run `tidegate check` on a part "
+            "The log was streamed: only the mean ratio was checked. Run `check` on a part "
             "of it for the rest.",
             *((UNMODELLED,) if settings.doubly_robust else ()),
         ),

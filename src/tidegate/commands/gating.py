@@ -5,12 +5,13 @@ import datetime
 import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from ..checks.backtest import Backtest, backtest
 from ..checks.findings import Finding, Level
 from ..checks.fitness import LogCheck, check_tested
 from ..checks.goodness import TESTS
+from ..checks.plan import Plan, outlook
 from ..comparison import Reason, Status, Verdict
 from ..forecast import ForecastSettings
 from ..gates.finite_sample import RangeBound, range_bound
@@ -27,17 +28,19 @@ from ..gates.ledger import (
     using_ledger,
 )
 from ..gates.multiplicity import Multiplicity
-from ..inputs import record_of
-from ..record import SEAL, Decision, plain, sealed
+from ..record import SEAL, Advantage, Decision, plain, sealed
+from ..reports.calendar import Clock
 from ..safety import with_training
+from .asking import ColumnNames, Named, asked
 from .assumptions import assumptions
 from .conditions import WEEK, Conditions, written
 from .guarding import guardrail_values, with_outcomes
 from .leaks import candidate_leak
-from .opening import Log, Stage, counted, silent
-from .provenance import Provenance, provenance
+from .opening import Log, PolicyLike, Stage, counted, silent
+from .provenance import Provenance, names_of, provenance
 from .questions import allowed, last_episode, question, require_p_value
 from .settings import PlainSettings, Settings
+from .showing import Shown
 from .training import Overlap, TrainingRecord
 from .trials import Origin, Training, Trial, origin_assumptions, origin_caveats, prepare
 
@@ -45,14 +48,15 @@ WHOSE = {"candidate": "the candidate", "safe": "the safe policy", "difference": 
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class GateRecord:
+class GateRecord(Shown):
     """A verdict with all that it rests on.
 
     `guarded` holds the test of the reward (`decision`) and those of the guardrails, if there are any.
     `checks` are the findings about the test episodes: for each policy, and for their difference where the
     test rests on it. `caveats` are sentences that belong beside the verdict: with any of them it is not
     guaranteed, and KEEP, unless the user has allowed that. `assumptions` are what no log can show. `range`
-    is a finite-sample bound, if the range of the rewards was given. `backtest` is None if no past dates were
+    is a finite-sample bound, if the range of the rewards was given. `outlook` says how many more episodes the
+    test of the reward would need. `backtest` is None if no past dates were
     asked for, `budget` if the test used all of α. Times are in UTC; after `expires_at`, ask again.
     """
 
@@ -69,6 +73,7 @@ class GateRecord:
     expires_at: str
     overlap: Overlap
     training: TrainingRecord | None
+    outlook: Plan
     dates: int
     backtest: Backtest | None
     budget: Grant | None
@@ -80,6 +85,11 @@ class GateRecord:
     def decision(self) -> Decision:
         """The test of the reward."""
         return self.guarded.main
+
+    @property
+    def advantage(self) -> Advantage:
+        """What is forecast of candidate − safe: its point, bounds, p-value and level."""
+        return self.decision.advantage
 
     @property
     def reason(self) -> Reason:
@@ -118,16 +128,13 @@ class GateRecord:
     def sentence(self) -> str:
         """The reason in words."""
         kept = self.guarded.verdict is Verdict.DEPLOY and not self.deploys
-        return self.reason.sentence if kept else self.guarded.sentence
+        return self.reason.sentence if kept else self.guarded.worded(Clock.of(vars(self.provenance)).span)
 
     @property
     def headline(self) -> str:
         """The verdict, marked if it is not guaranteed and allowed all the same, and the reason."""
         mark = " (not guaranteed, as allowed)" if self.deploys and self.caveats else ""
         return f"{self.verdict.name}{mark}: {self.sentence}"
-
-    def __str__(self) -> str:
-        return "\n".join([f"{self.headline} {self.decision.bounds}", *(f"Beware: {c}" for c in self.caveats)])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate gate --json` prints."""
@@ -158,9 +165,10 @@ class GateRecord:
 def gate(
     log: Log,
     *,
-    candidate: str,
-    safe: str = "behavior",
+    candidate: PolicyLike,
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     training: Training = None,
     candidate_from: Origin = None,
     guardrails: Sequence[Guardrail | str] = (),
@@ -173,6 +181,7 @@ def gate(
     seed: int = 0,
     now: datetime.datetime | None = None,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> GateRecord:
     """Will the candidate beat the safe policy over the next `lookahead` episodes of this log's world?
 
@@ -191,9 +200,9 @@ def gate(
     With a `budget`, the test has the level that its ledger grants, and is entered in the ledger before
     this returns, so that many gates can share one α. A `Grant` from a record is for a replay.
     """
-    settings, budget = record_of("settings", PlainSettings, settings), budget_of(budget)
+    wanted, budget = asked(gate, log, settings, columns, named), budget_of(budget)
     if budget is not None:
-        require_p_value(settings)
+        require_p_value(wanted.settings)
     asked_for = Conditions(  # which coerces or refuses each of them
         guardrails,  # type: ignore[arg-type]
         multiplicity,  # type: ignore[arg-type]
@@ -203,16 +212,16 @@ def gate(
         now,
         dates,
     )
-    wanted = with_outcomes(log, asked_for.guardrails)
-    trial = prepare(wanted, candidate, safe, settings, training, candidate_from, seed, stage)
+    wanted = dataclasses.replace(wanted, log=with_outcomes(wanted.log, asked_for.guardrails))
+    trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     if budget is None:
         return decide(trial, asked_for, stage)
-    asked = question(trial, asked_for)
+    identity = question(trial, asked_for)
     if isinstance(budget, Grant):
-        return decide(trial, asked_for, stage, dataclasses.replace(budget, question=asked))
+        return decide(trial, asked_for, stage, dataclasses.replace(budget, question=identity))
     with using_ledger(budget.path, stage):
         ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
-        turn = next_test(ledger, asked)
+        turn = next_test(ledger, identity)
         record = decide(trial, asked_for, stage, granted(ledger, turn))
         if not turn.repeated:
             entry = turn.entry(
@@ -230,6 +239,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     """The tests, and the checks of their episodes."""
     trial = allowed(trial, grant)
     forecasting, held_out = trial.settings.forecast(), trial.held_out
+    given = held_out.log.num_episodes
     # Split once: the tests, the findings and the backtest look at the same episodes.
     seen, held_out = with_training(forecasting, trial.seen, held_out)
     training = None if seen is None else seen.log
@@ -248,7 +258,9 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     leak = candidate_leak(trial)
     trial = dataclasses.replace(trial, held_out=held_out, seen=seen)
     found = guarded.tested
-    checks = check_tested(held_out.log, forecasting, trial.policies, found.comparison, found.axis)
+    checks = check_tested(
+        held_out.log, forecasting, trial.policies, found.comparison, found.axis, names_of(trial.opened)
+    )
     if leak is not None:
         checks["candidate"] = checks["candidate"].including(leak)
     bound = _range_bound(trial, guarded, asked_for, forecasting)
@@ -284,6 +296,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         expires_at=written(moment + asked_for.valid_for),
         overlap=trial.overlap,
         training=trial.training,
+        outlook=outlook(forecasting, given, found.axis, found.comparison, names=names_of(trial.opened)),
         dates=asked_for.dates,
         backtest=past,
         budget=grant,
@@ -308,6 +321,7 @@ def _range_bound(
         guarded.main_level,
         discount=forecasting.discount,
         since=(held_out.span or held_out.log.span)[1] - span,
+        names=names_of(trial.opened),
     )
 
 
@@ -323,4 +337,4 @@ def _misfits(checks: dict[str, LogCheck], voided_by: tuple[str, ...]) -> Iterato
             ("Goodness of fit could not be tested", [f for f in failed if f.value is None]),
         ):
             if found:
-                yield f"{start} for {WHOSE[role]}: {' '.join(one.sentence for one in found)}"
+                yield f"{start} for {WHOSE[role]}: {' '.join(dict.fromkeys(one.sentence for one in found))}"

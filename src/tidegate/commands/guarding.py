@@ -78,5 +78,5 @@ def guardrails_from(
     except (KeyError, TypeError) as error:
         raise SettingsError(
             f"the record's guardrails are incomplete: {error!r}.",
-            expected="all that `tidegate gate` wrote",
+            expected="all that `gate` wrote",
         ) from error

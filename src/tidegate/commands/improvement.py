@@ -5,30 +5,38 @@ import datetime
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
 from ..arrays import in_double
+from ..comparison import Reason, Status, Verdict
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
 from ..gates.signatures import PrivateKey, signed
-from ..inputs import record_of, seed_of
+from ..inputs import seed_of
+from ..logs.fitting import action_names
+from ..logs.saved import file_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
-from ..record import describe_settings, plain, save_policy, sealed, write_record
+from ..record import SEAL, Advantage, describe_settings, plain, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate
+from ..serving import PolicyFile
+from ..serving.files import DecisionLink, file_content
+from .asking import ColumnNames, NamedSearch, asked, chosen
 from .choices import Preset
 from .conditions import WEEK, Conditions
+from .description import PolicyDescription, describe_policy
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
-from .opening import Log, OpenLog, Stage, counted, open_log, silent
+from .opening import Log, OpenLog, PolicyLike, Stage, counted, open_log, policy_name, silent
 from .room import require_room
 from .settings import PlainSettings, SearchChoices, Settings
-from .starts import feature_scaling, resolve_class, start_policy
-from .training import Overlap, TrainingRecord, episodes_hash, training_path
+from .showing import Shown
+from .starts import feature_scaling, require_exploration, resolve_class, start_policy
+from .training import Overlap, TrainingRecord, episodes_hash, input_names, training_path
 from .trials import Trial
 
 MIN_TRAINING = 2
@@ -38,30 +46,58 @@ _OBJECTIVES = {Preset.PAPER: Objective.PERCENTILE, Preset.MULTISCALE: Objective.
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Improvement:
-    """The candidate, how it was found, and what the test on unseen episodes says."""
+class Improvement(Shown):
+    """The candidate, how it was found, what it does, and what the test on unseen episodes says.
+
+    `file` names its actions and features: what is saved, but for the decision.
+    """
 
     policy: ParametricPolicy
+    file: PolicyFile
     gate: GateRecord
     training: TrainingRecord
     search: SearchChoices
     search_settings: dict[str, Any]
+    description: PolicyDescription
 
-    def __str__(self) -> str:
-        return f"{type(self.policy).__name__}, {self.gate}"
+    @property
+    def verdict(self) -> Verdict:
+        return self.gate.verdict
+
+    @property
+    def deploys(self) -> bool:
+        return self.gate.deploys
+
+    @property
+    def status(self) -> Status:
+        return self.gate.status
+
+    @property
+    def reason(self) -> Reason:
+        return self.gate.reason
+
+    @property
+    def advantage(self) -> Advantage:
+        """What is forecast of candidate − safe: its point, bounds, p-value and level."""
+        return self.gate.advantage
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: the decision record, and what `tidegate improve --json` prints."""
         search = {**plain(self.search), "settings": self.search_settings}
-        found = {"policy_class": type(self.policy).__name__, "search": search}
+        found = {
+            "policy_class": self.file.policy,
+            "search": search,
+            "description": plain(self.description),
+        }
         return sealed("improve", {**self.gate.content, **found})
 
 
 def improve(
     log: Log,
     *,
-    safe: str = "behavior",
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     search: SearchChoices | Mapping[str, Any] | None = None,
     guardrails: Sequence[Guardrail | str] = (),
     multiplicity: Multiplicity | str = Multiplicity.HOLM,
@@ -72,14 +108,15 @@ def improve(
     seed: int = 0,
     now: datetime.datetime | None = None,
     stage: Stage = silent,
+    **named: Unpack[NamedSearch],
 ) -> Improvement:
     """Find a candidate on the training part of the log, and test it against the safe policy on the rest.
 
     The seed drives the search; the split and the test follow from the log. The search looks at the reward
     alone; guardrails and all other conditions are those of `gate`.
     """
-    wanted = record_of("settings", PlainSettings, settings)
-    choices = record_of("search", SearchChoices, search)
+    wanted = asked(improve, log, settings, columns, named)
+    choices = chosen("search", SearchChoices, search, named)
     asked_for = Conditions(  # which coerces or refuses each of them
         guardrails,  # type: ignore[arg-type]
         multiplicity,  # type: ignore[arg-type]
@@ -90,33 +127,40 @@ def improve(
         dates,
     )
     seed = seed_of(seed)
-    opened = open_log(with_outcomes(log, asked_for.guardrails), seed=seed, stage=stage)
+    opened = open_log(with_outcomes(wanted.log, asked_for.guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    chosen = wanted.over(opened.log.span)
-    require_room(opened, chosen, safe_policy, None)
+    over = wanted.settings.over(opened.log.span, opened.loaded.time)
+    require_room(opened, over, safe_policy, None)
+    require_exploration(choices, opened.log)
     training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
-    candidate, details = _search(training, safe_policy, chosen, choices, seed, stage)
+    candidate, details = _search(training, safe_policy, over, choices, seed, stage)
     record = _training_record(opened, training.log, choices, candidate)
     trial = Trial(
         opened=opened,
-        names=(FOUND, safe),
+        names=(FOUND, policy_name(safe)),
         policies=(candidate, safe_policy),
         held_out=held_out,
         seen=training,
         overlap=Overlap.HELD_OUT,
         training=record,
-        settings=chosen,
+        settings=over,
         seed=seed,
     )
     tested = decide(trial, asked_for, stage)
     resolved = dataclasses.replace(choices, policy_class=resolve_class(choices, opened.log))
-    return Improvement(candidate, tested, record, resolved, details)
+    file = file_of(candidate, action_names(opened.loaded), opened.loaded.features)
+    described = describe_policy(file, opened.log)
+    return Improvement(candidate, file, tested, record, resolved, details, described)
 
 
 def save_improvement(found: Improvement, path: str | Path, key: PrivateKey | None = None) -> Path:
-    """Save the policy, and beside it the record, signed if there is a key; its path is returned."""
-    save_policy(found.policy, path)
+    """Save the policy, and beside it the record, signed if there is a key; its path is returned.
+
+    The policy's file holds the seal of the record, which holds the policy's own hash.
+    """
     record, content = training_path(path), found.to_dict()
+    decision = DecisionLink(content[SEAL], content["status"], content["expires_at"])
+    write_record(file_content(dataclasses.replace(found.file, decision=decision)), path)
     write_record(content if key is None else signed(content, key), record)
     return record
 
@@ -132,7 +176,7 @@ def _search(
     if training.log.num_episodes < MIN_TRAINING:
         raise LogError(
             f"{training.log.num_episodes} training episodes are too few to search on.",
-            remedy="Raise train_fraction, or collect more.",
+            remedy="Raise `train_fraction`, or collect more.",
         )
     start = start_policy(choices, training.log, seed=seed)
     scaling = feature_scaling(training.log)
@@ -178,6 +222,6 @@ def _training_record(
         train_fraction=search.train_fraction,
         episodes_hash=episodes_hash(training),
         policy_hash=policy.digest(),
-        features=opened.loaded.columns.features,
+        features=input_names(opened.loaded),
         labels=tuple(str(label) for label in opened.loaded.labels),
     )

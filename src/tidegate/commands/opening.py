@@ -3,7 +3,8 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -11,12 +12,16 @@ from ..arrays import Progress, in_double
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..inputs import flag, member, seed_of
-from ..logs import Columns, Format, LoadedLog, estimate_propensities, read_log, resolve_policy
+from ..logs import Columns, Format, LoadedLog, SpecKind, estimate_propensities, read_log, resolve_policy
 from ..logs.columns import columns_of
+from ..logs.episodes import loaded_episodes
 from ..logs.sources import Source
-from ..policies import Policy
+from ..logs.specs import require_fit
+from ..policies import BehaviorPolicy, Policy, RecordedPolicy
 
 Stage = Callable[[str], None]
+PolicyLike = str | Path | Policy
+OBJECT = " (a Python object)"
 WORTH_TELLING = 2.0  # seconds
 
 
@@ -43,10 +48,10 @@ def counted(stage: Stage, what: str) -> Progress:
 class LogFile:
     """A log by name (or a frame), with its columns, its format, and what to do without propensities.
 
-    `memory_limit` is that of `read_log`.
+    `memory_limit` is that of `read_log`. The columns of an `EpisodeLog` are its own.
     """
 
-    source: Source
+    source: Source | EpisodeLog
     columns: Columns = dataclasses.field(default_factory=Columns)
     format: Format | None = None
     estimate_propensities: bool = False
@@ -68,10 +73,14 @@ class OpenLog:
     data_hash: str
     read_as: str | None = None
 
-    def policy(self, spec: str) -> tuple[Policy, "OpenLog"]:
-        """The policy that a spec names, and the log with its probabilities."""
-        policy, loaded = resolve_policy(spec, self.loaded)
-        _require_numbers(policy, loaded.log, spec)
+    def policy(self, given: PolicyLike) -> tuple[Policy, "OpenLog"]:
+        """The policy that was given, or that a spec names, and the log with its probabilities."""
+        name, loaded = policy_name(given), self.loaded
+        if is_object(given):
+            policy = require_fit(given, name, loaded.log)
+        else:
+            policy, loaded = resolve_policy(name, loaded)
+        _require_numbers(policy, loaded, name)
         return policy, dataclasses.replace(self, loaded=loaded)
 
     @property
@@ -79,15 +88,43 @@ class OpenLog:
         return self.loaded.log
 
 
-Log = OpenLog | LogFile | Any
+Log = OpenLog | LogFile | EpisodeLog | Any
+
+
+def policy_name(given: PolicyLike) -> str:
+    """The spec of a policy as records hold it: a file is policy:PATH, a recorded policy a column.
+
+    Any other policy object has no spec; its record can be replayed with the object at hand.
+    """
+    if isinstance(given, BehaviorPolicy):
+        return SpecKind.BEHAVIOR.value
+    if isinstance(given, RecordedPolicy):
+        return given.name if _has_kind(given.name) else f"{SpecKind.COLUMN.value}:{given.name}"
+    if isinstance(given, Policy):
+        return f"{type(given).__name__}{OBJECT}"
+    if isinstance(given, Path) or (isinstance(given, str) and not _has_kind(given) and Path(given).is_file()):
+        return f"{SpecKind.POLICY.value}:{given}"
+    return given
+
+
+def is_object(given: PolicyLike) -> TypeGuard[Policy]:
+    """Whether this is a policy that no spec names."""
+    return isinstance(given, Policy) and policy_name(given).endswith(OBJECT)
+
+
+def _has_kind(name: str) -> bool:
+    return name.partition(":")[0] in [kind.value for kind in SpecKind]
 
 
 def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
-    """Read a log: a `LogFile`, or whatever `read_log` takes. An open log is returned as it is."""
+    """Read a log: a `LogFile`, an `EpisodeLog`, or whatever `read_log` takes. An open log stays as it is."""
     seed = seed_of(seed)
     if isinstance(log, OpenLog):
         return log
     file = log_file(log)
+    if isinstance(file.source, EpisodeLog):
+        episodes = loaded_episodes(file.source)
+        return OpenLog(episodes, episodes.log.digest())
     columns = file.columns
     if file.estimate_propensities:
         columns = dataclasses.replace(columns, behavior_prob=None)
@@ -106,17 +143,14 @@ def log_file(log: Log) -> LogFile:
 
 
 @in_double
-def _require_numbers(policy: Policy, log: EpisodeLog, spec: str) -> None:
+def _require_numbers(policy: Policy, loaded: LoadedLog, spec: str) -> None:
     """A saved policy may be undefined at some steps: name them instead of forecasting NaN."""
-    mask = np.asarray(log.mask)
-    undefined = np.isnan(np.asarray(policy.logged_log_probs(log))) & mask
-    if undefined.any():
-        numbers = np.broadcast_to(log.layout.spread(np.asarray(log.episode_numbers)), mask.shape)
-        steps = np.broadcast_to(log.step_numbers, mask.shape)
-        number, step = float(numbers[undefined][0]), int(steps[undefined][0])
+    log_probs = np.asarray(policy.logged_log_probs(loaded.log))
+    undefined = np.flatnonzero(np.isnan(log_probs)[np.asarray(loaded.log.mask)])
+    if undefined.size:
         raise LogError(
-            f"{spec} gives no probability to the logged action of {np.sum(undefined)} steps.",
-            where=f"episode {number:g}, step {step}",
+            f"{spec} gives no probability to the logged action of {undefined.size:,} steps.",
+            where=loaded.table.places.several(undefined),
             expected="a probability, which may be 0",
             remedy="Check for states outside the policy's table, or features it was not made for.",
         )

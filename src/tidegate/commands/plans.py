@@ -1,12 +1,15 @@
 """How many more episodes until this candidate could pass, and which actions lack data."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Unpack
 
+from ..checks.findings import Names
 from ..checks.plan import Plan
 from ..checks.plan import plan as plan_log
 from ..record import plain, sealed
-from .opening import Log, Stage, silent
+from .asking import ColumnNames, Named, asked
+from .opening import Log, PolicyLike, Stage, silent
+from .provenance import names_of
 from .settings import Settings
 from .trials import Origin, Training, TrialRecord, about, prepare
 
@@ -17,17 +20,13 @@ class PlanRecord(TrialRecord):
 
     plan: Plan
 
-    def __str__(self) -> str:
-        return str(self.plan)
-
     @property
     def lacking_actions(self) -> tuple[str, ...]:
         """The actions that lack data, by their names in the log."""
         if self.plan.actions is None:
             return ()
-        labels = self.provenance.labels
-        codes = [int(code) for code in self.plan.actions.lacking]
-        return tuple(labels[code] if code < len(labels) else str(code) for code in codes)
+        names = Names(labels=self.provenance.labels)
+        return tuple(names.action(int(code)) for code in self.plan.actions.lacking)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values: what `tidegate plan --json` prints."""
@@ -38,16 +37,19 @@ class PlanRecord(TrialRecord):
 def plan(
     log: Log,
     *,
-    candidate: str,
-    safe: str = "behavior",
+    candidate: PolicyLike,
+    safe: PolicyLike = "behavior",
     settings: Settings = None,
+    columns: ColumnNames = None,
     training: Training = None,
     candidate_from: Origin = None,
     seed: int = 0,
     stage: Stage = silent,
+    **named: Unpack[Named],
 ) -> PlanRecord:
     """How many more episodes like these would the gate need? The episodes are those it would test."""
-    trial = prepare(log, candidate, safe, settings, training, candidate_from, seed, stage)
+    wanted = asked(plan, log, settings, columns, named)
+    trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     stage("planning")
     result = plan_log(
         *trial.policies,
@@ -55,5 +57,6 @@ def plan(
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         span=trial.held_out.span,
+        names=names_of(trial.opened),
     )
     return PlanRecord(*about(trial), result)

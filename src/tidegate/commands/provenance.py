@@ -8,8 +8,10 @@ import jax
 import numpy as np
 import polars as pl
 
-from ..logs import Columns, Propensities, override_columns
+from ..checks.findings import Names
+from ..logs import Columns, Propensities, TimeMeaning, override_columns
 from ..record import plain, versions
+from ..reports.calendar import Clock
 from .opening import OpenLog
 
 
@@ -17,8 +19,9 @@ from .opening import OpenLog
 class Provenance:
     """The log as it was read, in plain values.
 
-    `time` says what the time axis counts, `read_as` names the format if the user did. With `caveats`, no
-    verdict is guaranteed.
+    `time` says what the time axis counts, from `time_origin` if that is a moment; the last episode began at
+    `time_last`, and `moments` date some of them where timestamps are ranked (`reports.calendar` reads all of
+    these). `read_as` names the format if the user did. With `caveats`, no verdict is guaranteed.
     """
 
     source: str
@@ -29,6 +32,9 @@ class Provenance:
     read_as: str | None
     time: str
     time_unit: str
+    time_origin: str | None
+    time_last: str | None
+    moments: tuple[tuple[float, str], ...]
     labels: tuple[str, ...]
     propensities: str
     estimated: bool
@@ -51,6 +57,9 @@ def provenance(opened: OpenLog) -> Provenance:
         read_as=opened.read_as,
         time=str(loaded.time),
         time_unit=loaded.time.unit.value,
+        time_origin=loaded.time.origin,
+        time_last=loaded.time.last,
+        moments=loaded.time.moments,
         labels=tuple(str(label) for label in loaded.labels),
         propensities=loaded.propensities.value,
         estimated=loaded.propensities is Propensities.ESTIMATED,
@@ -61,6 +70,26 @@ def provenance(opened: OpenLog) -> Provenance:
         caveats=loaded.caveats,
         versions=all_versions(),
     )
+
+
+def clock(time: TimeMeaning, columns: Columns) -> Clock:
+    """The clock of a log, as that of its records."""
+    return Clock.of(
+        {
+            "columns": plain_columns(columns),
+            "time_unit": time.unit.value,
+            "time_origin": time.origin,
+            "time_last": time.last,
+            "moments": time.moments,
+        }
+    )
+
+
+def names_of(opened: OpenLog) -> Names:
+    """What a log calls its times and its actions, for sentences about it."""
+    loaded = opened.loaded
+    when = clock(loaded.time, loaded.columns)
+    return Names(when.at, when.episode, when.span, tuple(str(label) for label in loaded.labels))
 
 
 def all_versions() -> dict[str, str]:

@@ -18,7 +18,7 @@ def require_p_value(settings: PlainSettings) -> None:
             f"the preset '{settings.preset}' cannot draw on an error budget: its test has no p-value "
             "to compare with a level.",
             expected="the preset 'multiscale'",
-            remedy="Leave out --budget or --preset paper.",
+            remedy="Leave out `budget` or `preset='paper'`.",
         )
 
 

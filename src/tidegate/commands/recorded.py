@@ -13,11 +13,13 @@ from typing import Any
 from ..checks.backtest import MAX_DATES
 from ..errors import SettingsError
 from ..gates.ledger import Grant
-from ..inputs import member, none_or
+from ..inputs import instance, member, none_or
 from ..logs import Columns, Format, SpecKind, parse_spec
+from ..policies import Policy
 from ..record import restored, typed
 from .conditions import Conditions
 from .guarding import guardrails_from
+from .opening import OBJECT, PolicyLike
 from .provenance import columns_from
 from .settings import PlainSettings, SearchChoices
 from .training import TrainingRecord
@@ -35,8 +37,8 @@ class Recorded:
     estimated: bool
     data_hash: str
     versions: Mapping[str, Any]
-    candidate: str
-    safe: str
+    candidate: PolicyLike
+    safe: PolicyLike
     settings: PlainSettings
     search: SearchChoices | None
     training: TrainingRecord | None
@@ -46,7 +48,7 @@ class Recorded:
     seed: int
 
     @property
-    def given_policies(self) -> tuple[str, ...]:
+    def given_policies(self) -> tuple[PolicyLike, ...]:
         """The policies that a replay looks up; what `improve` found, it finds again."""
         return (self.safe,) if self.search is not None else (self.candidate, self.safe)
 
@@ -89,13 +91,29 @@ def recorded(content: Mapping[str, Any]) -> Recorded:
     )
 
 
+def with_objects(asked: Recorded, candidate: Policy | None, safe: Policy | None) -> Recorded:
+    """The policies that were objects of Python, which no record can hold, as the reader has them."""
+    found = {"candidate": candidate, "safe": safe}
+    given = {role: policy for role, policy in found.items() if policy is not None}
+    for role in given:
+        instance(role, Policy, given[role], "the policy object that was tested")
+    asked = dataclasses.replace(asked, **given)  # type: ignore[arg-type]
+    for one in asked.given_policies:
+        if isinstance(one, str) and one.endswith(OBJECT):
+            raise SettingsError(
+                f"the record is about a policy object, {one.removesuffix(OBJECT)}, and holds only its hash.",
+                remedy="Verify it in Python, with the object: verify(record, log, candidate=policy).",
+            )
+    return asked
+
+
 def refuse_python(asked: Recorded) -> None:
     """A record may not make code run unless the reader allows it."""
     for spec in asked.given_policies:
-        if parse_spec(spec).kind is SpecKind.PYTHON:
+        if isinstance(spec, str) and parse_spec(spec).kind is SpecKind.PYTHON:
             raise SettingsError(
                 f"the record names Python code, {spec}, and nothing was run or confirmed.",
-                remedy="If you trust that module, allow it (--allow-python).",
+                remedy="If you trust that module, allow it (`allow_python=True`).",
             )
 
 

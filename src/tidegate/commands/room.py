@@ -37,5 +37,5 @@ def require_forecast_room(limit: MemoryLimit, episodes: int, settings: PlainSett
     limit.beside(needed).require(
         settings.draws * min(episodes, BLOCK) * DRAW_BYTES,
         f"a bootstrap of {settings.draws:,} draws",
-        remedy="lower --draws",
+        remedy="lower `draws`",
     )

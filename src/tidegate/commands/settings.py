@@ -11,10 +11,11 @@ from ..comparison import ComparisonTest, TwoBounds
 from ..errors import SettingsError
 from ..forecast import ForecastSettings
 from ..inputs import flag, member, none_or, number, whole
+from ..logs import TimeMeaning
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
+from .lookaheads import MAX_LOOKAHEAD, Length, as_units, length_of
 
-MAX_LOOKAHEAD = 1_000_000
 MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
 MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
 DEFAULT_ORDER = 3
@@ -25,6 +26,8 @@ LARGE_ALPHA = 0.2
 class PlainSettings:
     """How to forecast. Without a lookahead, it is a tenth of the time that the log spans.
 
+    The lookahead is a number of units of the time axis, or a length of time: 12h, 7d, 2w, a timedelta.
+
     Basis, order and period belong to the paper's preset (by default three cosines). An `alpha` above 0.2
     is refused unless `allow_large_alpha` says that it is meant.
     """
@@ -32,7 +35,7 @@ class PlainSettings:
     derived: ClassVar = ("trend", "rule", "doubly_robust")
 
     preset: Preset = Preset.MULTISCALE
-    lookahead: int | None = None
+    lookahead: Length | None = None
     basis: BasisKind | None = None
     order: int | None = None
     period: float | None = None
@@ -44,7 +47,7 @@ class PlainSettings:
     def __post_init__(self) -> None:
         checked = {
             "preset": member("preset", Preset, self.preset),
-            "lookahead": none_or(partial(whole, "lookahead", low=1, high=MAX_LOOKAHEAD), self.lookahead),
+            "lookahead": none_or(partial(length_of, "lookahead"), self.lookahead),
             "basis": none_or(partial(member, "basis", BasisKind), self.basis),
             "order": none_or(partial(whole, "order", low=0, high=MAX_ORDER), self.order),
             "period": none_or(partial(number, "period", above=0), self.period),
@@ -60,7 +63,7 @@ class PlainSettings:
         if chosen and self.preset is not Preset.PAPER:
             raise SettingsError(
                 f"the preset '{self.preset}' has no {' and no '.join(chosen)} to choose.",
-                remedy="Leave it out, or choose the preset 'paper' (--preset paper).",
+                remedy="Leave it out, or choose `preset='paper'`.",
             )
 
     def _require_small_alpha(self) -> None:
@@ -69,13 +72,13 @@ class PlainSettings:
                 f"alpha is {self.alpha:g}: of a hundred worthless candidates, up to "
                 f"{math.ceil(100 * self.alpha)} would be deployed.",
                 expected=f"at most {LARGE_ALPHA:g}",
-                remedy="If that is meant, say so with allow_large_alpha=True (--allow-large-alpha).",
+                remedy="If that is meant, say so with `allow_large_alpha=True`.",
             )
 
-    def over(self, span: tuple[float, float]) -> "PlainSettings":
-        """The same settings with the lookahead that this log gives, if none was chosen."""
+    def over(self, span: tuple[float, float], time: TimeMeaning) -> "PlainSettings":
+        """The same settings with the lookahead in units of the log's time, or the one that the log gives."""
         if self.lookahead is not None:
-            return self
+            return dataclasses.replace(self, lookahead=as_units("lookahead", self.lookahead, time))
         tenth = min((span[1] - span[0] + 1) / 10, MAX_LOOKAHEAD)
         return dataclasses.replace(self, lookahead=max(1, round(tenth)))
 
@@ -97,7 +100,7 @@ class PlainSettings:
 
     @property
     def _at_any_lookahead(self) -> ForecastSettings:
-        return dataclasses.replace(self, lookahead=self.lookahead or 1).forecast()
+        return dataclasses.replace(self, lookahead=1).forecast()
 
     @property
     def trend(self) -> str:
@@ -111,7 +114,7 @@ class PlainSettings:
 
     def forecast(self) -> ForecastSettings:
         """The settings as the library takes them."""
-        if self.lookahead is None:
+        if not isinstance(self.lookahead, int):
             raise SettingsError("the lookahead is not known yet.", expected="a number of episodes")
         shared = ForecastSettings(self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount)
         if self.preset is Preset.MULTISCALE:
@@ -127,7 +130,7 @@ def _fourier(settings: PlainSettings) -> Basis:
     if settings.period is None:
         raise SettingsError(
             "a Fourier basis needs a period.",
-            expected="as in --period 7, in units of the time axis",
+            expected="as in `period=7`, in units of the time axis",
         )
     return FourierBasis(_order(settings), settings.period)
 
@@ -150,6 +153,8 @@ class SearchChoices:
 
     `entropy` is the bonus per nat of entropy, in standard deviations of an episode's return, so that it
     means the same whatever the rewards' unit. `hidden` is the width of an MLP's hidden layer.
+    `min_probability` is what every action keeps, in the search, in the test and in production, so that the
+    next log can tell what each action is worth.
     """
 
     policy_class: PolicyClass = PolicyClass.AUTO
@@ -158,6 +163,7 @@ class SearchChoices:
     learning_rate: float = 0.02
     entropy: float = 0.1
     train_fraction: float = 0.5
+    min_probability: float = 0.0
 
     def __post_init__(self) -> None:
         checked = {
@@ -167,6 +173,7 @@ class SearchChoices:
             "learning_rate": number("learning_rate", self.learning_rate, above=0),
             "entropy": number("entropy", self.entropy, 0),
             "train_fraction": number("train_fraction", self.train_fraction, 0, 1),
+            "min_probability": number("min_probability", self.min_probability, 0, below=1),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ..arrays import Floats
+from ..arrays import Floats, replace_at
 from ..episodes import EpisodeLog, TrainingEpisodes
 from ..errors import SettingsError
+from ..inputs import check_min_probability
 from ..policies import (
+    DiscretePolicy,
+    ExploringPolicy,
     GaussianPolicy,
     LinearGaussianPolicy,
     LinearPolicy,
@@ -39,6 +42,8 @@ class Scaling:
 
     def undo(self, policy: ParametricPolicy) -> ParametricPolicy:
         """The equivalent policy on the raw features."""
+        if isinstance(policy, ExploringPolicy):
+            return replace_at(lambda one: one.policy, policy, self.undo(policy.policy))
         if isinstance(policy, MLPPolicy):
             first, *rest = policy.layers
             return MLPPolicy([self._layer(*first), *rest])
@@ -77,13 +82,32 @@ def resolve_class(choices: SearchChoices, log: EpisodeLog) -> PolicyClass:
         )
     if wanted in (PolicyClass.LINEAR, PolicyClass.MLP) and not features:
         raise SettingsError(
-            f"{wanted} policies need features.", remedy="Name them, as in --features age,load."
+            f"{wanted} policies need features.", remedy="Name them, as in `features=['age', 'load']`."
         )
     return wanted
 
 
+def require_exploration(choices: SearchChoices, log: EpisodeLog) -> None:
+    """The actions of this log can all keep the least probability that was chosen."""
+    if choices.min_probability == 0:
+        return
+    if log.num_actions is None:
+        raise SettingsError(
+            f"min_probability is {choices.min_probability:g}, and the actions are continuous.",
+            remedy="Leave it out: a density has no least probability.",
+        )
+    check_min_probability(choices.min_probability, log.num_actions)
+
+
 def start_policy(choices: SearchChoices, log: EpisodeLog, *, seed: int) -> ParametricPolicy:
     """The policy to begin with: of the chosen class, and as close to the behaviour as a constant can be."""
+    start = _bare_start(choices, log, seed)
+    if choices.min_probability == 0 or not isinstance(start, DiscretePolicy):
+        return start
+    return ExploringPolicy(start, choices.min_probability)
+
+
+def _bare_start(choices: SearchChoices, log: EpisodeLog, seed: int) -> ParametricPolicy:
     kind, scaling = resolve_class(choices, log), feature_scaling(log)
     width = 0 if scaling is None else scaling.center.size
     if kind is PolicyClass.GAUSSIAN:

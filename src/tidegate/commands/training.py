@@ -16,7 +16,10 @@ from ..arrays import Integers
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, training_count, training_flags
 from ..errors import PolicyError, SettingsError
 from ..logs import LoadedLog, SpecKind, parse_spec
+from ..logs.fitting import FittedPolicy
+from ..policies import Policy
 from ..record import SEAL, plain, read_record, record_hash, restored
+from ..serving.features import inputs_of
 
 SUFFIX = ".decision.json"
 
@@ -25,8 +28,8 @@ SUFFIX = ".decision.json"
 class TrainingRecord:
     """What a candidate's search has seen, and what the candidate expects of a log.
 
-    `episodes_hash` is that of the actions and lengths of the training episodes: it identifies them
-    whatever else is mapped or estimated.
+    `features` are the inputs by name, "country=DE" for a category. `episodes_hash` is that of the actions
+    and lengths of the training episodes: it identifies them whatever else is mapped or estimated.
     """
 
     data_hash: str
@@ -44,7 +47,7 @@ class Overlap(enum.Enum):
 
     UNTRAINED = (
         "It is assumed that the candidate was made without this log: say where it came from with "
-        "--candidate-from."
+        "`candidate_from`."
     )
     ELSEWHERE = "The candidate was made without this log, as its owner says."
     EARLIER = (
@@ -54,7 +57,7 @@ class Overlap(enum.Enum):
     THIS_LOG = (
         "The candidate was made with this log, so no episode is left to test it. Let `improve` search: it "
         "sets test episodes aside; or collect new episodes, and name the time before which the candidate "
-        "was made (--candidate-from before:TIME)."
+        "was made (`candidate_from='before:TIME'`)."
     )
     HELD_OUT = "The candidate was found with this log: only episodes that its search has not seen are tested."
     UNKNOWN = (
@@ -93,7 +96,7 @@ def read_training(path: str | Path) -> TrainingRecord:
         return restored(TrainingRecord, content["training"])
     except (KeyError, TypeError) as error:
         raise SettingsError(
-            f"{path} does not say what was trained on.", expected="a record of `tidegate improve`"
+            f"{path} does not say what was trained on.", expected="a record of `improve`"
         ) from error
 
 
@@ -105,15 +108,17 @@ def training_of(spec: str) -> TrainingRecord | None:
     return read_training(training_path(parsed.name))
 
 
-def require_same_parts(training: TrainingRecord, policy_hash: str, loaded: LoadedLog) -> None:
-    """A saved policy knows features and actions by position: they must be those it was made for."""
-    if training.policy_hash != policy_hash:
+def require_same_parts(training: TrainingRecord, policy: Policy, loaded: LoadedLog) -> None:
+    """The record belongs to this policy, and what the policy knows by position is what it was made for."""
+    if training.policy_hash != policy.digest():
         raise PolicyError(
             "the training record belongs to a policy other than the candidate.",
             remedy="Keep a saved policy and its decision record together.",
         )
+    if isinstance(policy, FittedPolicy):  # it was fitted to this log by name
+        return
     found = {
-        "features": loaded.columns.features,
+        "features": input_names(loaded),
         "actions": tuple(str(label) for label in loaded.labels),
     }
     wanted = {"features": training.features, "actions": training.labels}
@@ -124,6 +129,11 @@ def require_same_parts(training: TrainingRecord, policy_hash: str, loaded: Loade
                 f"with {list(found[name])}.",
                 remedy=f"Map the same {name}, in the same order.",
             )
+
+
+def input_names(loaded: LoadedLog) -> tuple[str, ...]:
+    """The names of the log's features; a category has its own, as in "country=DE"."""
+    return tuple(map(str, inputs_of(loaded.features)))
 
 
 def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:

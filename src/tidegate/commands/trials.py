@@ -5,14 +5,16 @@ from pathlib import Path
 
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
-from ..inputs import path, record_of, seed_of
+from ..inputs import path, seed_of
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
-from .opening import Log, OpenLog, Stage, open_log
+from .asking import Asked
+from .opening import OpenLog, PolicyLike, Stage, is_object, open_log, policy_name
 from .origins import CandidateOrigin, origin_part, parse_origin
 from .provenance import Provenance, provenance
 from .room import require_room
-from .settings import PlainSettings, Settings
+from .settings import PlainSettings
+from .showing import Shown
 from .training import (
     Overlap,
     TestPart,
@@ -48,30 +50,30 @@ class Trial:
 
 
 def prepare(
-    log: Log,
-    candidate: str,
-    safe: str,
-    settings: Settings,
+    asked: Asked,
+    candidate: PolicyLike,
+    safe: PolicyLike,
     training: Training,
     candidate_from: Origin,
     seed: int,
     stage: Stage,
 ) -> Trial:
     """Open the log, resolve both policies, and leave out the episodes that the candidate was made with."""
-    wanted, seed = record_of("settings", PlainSettings, settings), seed_of(seed)
-    origin = parse_origin(candidate_from)
-    opened = open_log(log, seed=seed, stage=stage)
-    known = _known_training(candidate, training)
+    seed, origin = seed_of(seed), parse_origin(candidate_from)
+    names = policy_name(candidate), policy_name(safe)
+    saved = not is_object(candidate) and parse_spec(names[0]).kind is SpecKind.POLICY
+    opened = open_log(asked.log, seed=seed, stage=stage)
+    known = _known_training(names[0] if saved else None, training)
     candidate_policy, opened = opened.policy(candidate)
-    if known is not None and parse_spec(candidate).kind is SpecKind.POLICY:
-        require_same_parts(known, candidate_policy.digest(), opened.loaded)
+    if known is not None and saved:
+        require_same_parts(known, candidate_policy, opened.loaded)
     safe_policy, opened = opened.policy(safe)
-    chosen = wanted.over(opened.log.span)
+    chosen = asked.settings.over(opened.log.span, opened.loaded.time)
     require_room(opened, chosen, candidate_policy, safe_policy)
     part = _test_part(opened, known, origin)
     return Trial(
         opened=opened,
-        names=(candidate, safe),
+        names=names,
         policies=(candidate_policy, safe_policy),
         held_out=part.held_out,
         seen=part.training,
@@ -91,13 +93,13 @@ def _test_part(opened: OpenLog, known: TrainingRecord | None, origin: CandidateO
         raise SettingsError(
             f"the candidate is said to come from '{origin}', and its training record names the episodes of "
             "this log that its search has seen.",
-            remedy="Leave out --candidate-from: only the other episodes are tested.",
+            remedy="Leave out `candidate_from`: only the other episodes are tested.",
         )
     return origin_part(opened.loaded, origin)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class TrialRecord:
+class TrialRecord(Shown):
     """What every record says about its trial."""
 
     candidate: str
@@ -138,7 +140,7 @@ def origin_caveats(origin: Provenance, overlap: Overlap, candidate: str) -> tupl
     if overlap is Overlap.UNTRAINED and _saved(candidate):
         caveats.append(
             f"There is no decision record beside {candidate}. If it was found with this log, the verdict is "
-            "not valid: name the record of its training, or say where it came from with --candidate-from."
+            "not valid: name the record of its training, or say where it came from with `candidate_from`."
         )
     return tuple(caveats)
 
@@ -147,7 +149,7 @@ def origin_assumptions(overlap: Overlap, candidate: str) -> tuple[str, ...]:
     """What the verdict takes on trust about the candidate's origin; unlike a caveat, it blocks nothing."""
     asked = candidate != SpecKind.BEHAVIOR.value and not _saved(candidate)
     if overlap is Overlap.UNTRAINED and asked:
-        return ("The candidate was made without this log (say where it came from with --candidate-from).",)
+        return ("The candidate was made without this log (say where it came from with `candidate_from`).",)
     return (overlap.value,) if overlap in (Overlap.ELSEWHERE, Overlap.EARLIER) else ()
 
 
@@ -155,8 +157,8 @@ def _saved(candidate: str) -> bool:
     return candidate.startswith(f"{SpecKind.POLICY.value}:")
 
 
-def _known_training(candidate: str, given: Training) -> TrainingRecord | None:
-    """What the candidate's search has seen: as given, else as the record beside the candidate says."""
+def _known_training(saved: str | None, given: Training) -> TrainingRecord | None:
+    """What the candidate's search has seen: as given, else as the record beside a saved candidate says."""
     if given is None:
-        return training_of(candidate)
+        return None if saved is None else training_of(saved)
     return given if isinstance(given, TrainingRecord) else read_training(path("training", given))

@@ -16,14 +16,16 @@ from ..comparison import Status
 from ..errors import SettingsError, TidegateError
 from ..gates.ledger import read_ledger
 from ..gates.signatures import read_public_key, signature_holds
+from ..policies import Policy
 from ..record import FORMAT, SEAL, SIGNATURE, read_record, record_hash
+from ..reports.summary import summary
 from .conditions import Conditions, written
 from .gating import GateRecord, gate
 from .grants import against_ledger, against_rule
 from .improvement import Improvement, improve
 from .opening import LogFile, OpenLog, Stage, open_log, silent
 from .provenance import all_versions
-from .recorded import Recorded, recorded, refuse_python
+from .recorded import Recorded, recorded, refuse_python, with_objects
 
 ROUNDING = 1e-9
 SHOWN = 5
@@ -52,9 +54,6 @@ class Difference:
     recorded: Any
     replayed: Any
 
-    def __str__(self) -> str:
-        return f"{self.where}: recorded {self.recorded}, replayed {self.replayed}"
-
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verification:
@@ -77,15 +76,7 @@ class Verification:
     @property
     def lines(self) -> tuple[str, ...]:
         """The answer first, then its details."""
-        title = "CONFIRMED" if self.confirmed else "NOT CONFIRMED"
-        rest = len(self.differences) - SHOWN
-        return (
-            f"{title} ({self.recorded_verdict}): {self.outcome.value}",
-            *(f"Different version, {one}." for one in self.versions),
-            *map(str, self.differences[:SHOWN]),
-            *([f"and {rest} more differences"] if rest > 0 else []),
-            *self.notes,
-        )
+        return tuple(summary(self.to_dict()))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -113,6 +104,8 @@ def verify(
     ledger: str | Path | None = None,
     public_key: str | Path | None = None,
     allow_python: bool = False,
+    candidate: Policy | None = None,
+    safe: Policy | None = None,
     stage: Stage = silent,
 ) -> Verification:
     """Read the log as the record says, decide again, and compare every number.
@@ -122,17 +115,21 @@ def verify(
     A record is confirmed if it says what the log says; whoever wrote it. With a `public_key` (a PEM file),
     it must also be signed with the private one. With a `ledger`, the error budget must hold this very
     decision; without one, only the budget's rule is checked. A record that names a Python function as a
-    policy is refused, unless `allow_python` says that the function may run.
+    policy is refused, unless `allow_python` says that the function may run. Policies that were given as
+    objects of Python are given again, as `candidate` and `safe`.
     """
     content = record if isinstance(record, dict) else read_record(record)
     try:
         found = _unproven(content, public_key)
-        return found or _verified(content, source, ledger, public_key, allow_python, stage)
+        if found is not None:
+            return found
+        asked = with_objects(recorded(content), candidate, safe)
+        return _verified(content, asked, source, ledger, public_key, allow_python, stage)
     except TidegateError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise SettingsError(
-            f"the record is incomplete: {error!r}.", expected="all that `tidegate gate` wrote"
+            f"the record is incomplete: {error!r}.", expected="all that `gate` wrote"
         ) from error
     except (MemoryError, RecursionError) as error:
         raise SettingsError(f"the record asks for too much: {error!r}.") from error
@@ -169,13 +166,13 @@ def _written_by(content: dict[str, Any]) -> str:
 
 def _verified(
     content: dict[str, Any],
+    asked: Recorded,
     source: Any,
     ledger: str | Path | None,
     public_key: str | Path | None,
     allow_python: bool,
     stage: Stage,
 ) -> Verification:
-    asked = recorded(content)
     if not allow_python:
         refuse_python(asked)
     verdict = str(content["verdict"])
@@ -201,13 +198,13 @@ def _notes(content: dict[str, Any], key_given: bool, ledger_given: bool) -> Iter
     if key_given:
         yield "The signature is that of the public key's owner."
     elif SIGNATURE in content:
-        yield "The signature was not checked: name the public key (--public-key)."
+        yield "The signature was not checked: name the public key (`public_key`)."
     else:
         yield "Who wrote the record is not known: its hash shows changes by accident, no forgery."
     if ledger_given:
         yield "The ledger holds this decision."
     elif content["budget"] is not None:
-        yield "The grant was not looked up: name the ledger of the error budget (--ledger)."
+        yield "The grant was not looked up: name the ledger of the error budget (`ledger`)."
     if content["expires_at"] < written(Conditions().decided_at):
         yield f"The decision was good until {content['expires_at']}: gate again before you act on it."
 

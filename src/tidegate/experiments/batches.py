@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ..arrays import ArrayLike
-from ..drivers import History, simulate
+from ..drivers import History, simulate, untraceable
 from ..errors import SettingsError, foreign_code
 from .sweep import Columns, Runs, Sweep, resolve
 
@@ -136,7 +136,10 @@ def _lowered(batch: Batch, filled: Runs) -> Any:
             f"{sweep.world} with {sweep.algorithm} failed: {error!r}.", where=f"sweep '{sweep.name}'"
         )
     ):
-        return jax.jit(_program(batch)).lower(*arguments(batch, filled))
+        try:
+            return jax.jit(_program(batch)).lower(*arguments(batch, filled))
+        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+            raise untraceable(f"{sweep.world} with {sweep.algorithm}", error) from None
 
 
 # Batches run on several threads; each program is compiled by the first that needs it.

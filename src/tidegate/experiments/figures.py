@@ -81,7 +81,7 @@ def draw_coverage(axis: Axes, rows: Sequence[CoverageRow], noise: Noise = Noise.
     axis.set_xticks(lengths, [f"{length:,}" for length in lengths])
     axis.minorticks_off()
     label = f"coverage of {1 - centre.alpha:.0%} intervals, %"
-    return _labelled(axis, f"episodes in the log ({noise.value} noise)", label, markerscale=1)
+    return _labelled(axis, f"episodes in the log ({noise.value} noise)", label)
 
 
 def _curves(columns: Columns, name: str, cell: str) -> dict[str, Floats]:
@@ -95,8 +95,8 @@ def _middles(bins: int, num_episodes: int) -> Floats:
     return (np.arange(bins) + 0.5) * num_episodes / bins
 
 
-def _labelled(axis: Axes, x: str, y: str, markerscale: float = 2) -> Axes:
+def _labelled(axis: Axes, x: str, y: str) -> Axes:
     axis.set_xlabel(x)
     axis.set_ylabel(y)
-    legend_above(axis, ncols=3, markerscale=markerscale)
+    legend_above(axis, ncols=3)
     return axis

@@ -101,7 +101,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise SettingsError(
             f"{path} is not the manifest of a study: {error!r}.",
-            remedy="Choose another --out, or remove that folder.",
+            remedy="Choose another folder, or remove that one.",
         ) from error
 
 
@@ -113,13 +113,13 @@ def _require_same_study(
         raise SettingsError(
             f"{folder} holds a study that was begun with Tidegate {begun}, and this is Tidegate {version}.",
             expected="one version for all rows of a study",
-            remedy=f"Go on with Tidegate {begun}, choose another --out, or remove that folder.",
+            remedy=f"Go on with Tidegate {begun}, choose another folder, or remove that one.",
         )
     for place, old, new in differences(manifest["settings"], settings):
         raise SettingsError(
             f"{folder} holds a study with other settings: {place} was {old!s:.80}, and is {new!s:.80} now.",
             expected="the same command as before, to go on with it",
-            remedy="Choose another --out, or remove that folder.",
+            remedy="Choose another folder, or remove that one.",
         )
 
 

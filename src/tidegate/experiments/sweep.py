@@ -5,7 +5,6 @@ of the fields that fix array shapes share one compiled program.
 """
 
 import dataclasses
-import importlib
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,9 +13,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..arrays import Values
-from ..errors import SettingsError, foreign_code
+from ..errors import SettingsError
 from ..inputs import names, number, require_fields, whole
 from ..inputs import path as file_path
+from ..logs.functions import imported
 
 Columns: TypeAlias = dict[str, Values]  # one entry per run in each
 
@@ -71,9 +71,10 @@ _KINDS: dict[str, Callable[[list[Any]], Distribution]] = {
 class Sweep:
     """An experiment.
 
-    `world` and `algorithm` name callables as `module:name`. The world is built from `world_fixed` and the
-    fields of a cell, the algorithm's `SpinSettings` from the `fixed` and the `drawn` fields. Drawn fields
-    named in `shapes` become Python values, one compiled program for each; all others are traced numbers.
+    `world` and `algorithm` name callables as `module:name`, of the current folder too. The world is built
+    from `world_fixed` and the fields of a cell, the algorithm's `SpinSettings` from the `fixed` and the
+    `drawn` fields. Drawn fields named in `shapes` become Python values, one compiled program for each; all
+    others are traced numbers.
 
     `length` names a drawn field that makes a run long: runs of like length share a batch, so that none
     waits for the others. `jump` names a field of the cells, the time at which the world changes at once:
@@ -136,14 +137,8 @@ def _distribution(name: str, spec: Mapping[str, list[Any]]) -> Distribution:
 
 
 def resolve(reference: str) -> Callable[..., Any]:
-    """`module:name` -> the callable."""
-    module, _, name = reference.partition(":")
-    with foreign_code(
-        lambda error: SettingsError(
-            f"cannot find '{reference}': {error!r}.", expected="module:name of something importable"
-        )
-    ):
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    """`module:name` -> the callable, from the current folder too."""
+    found: Callable[..., Any] = imported(reference, SettingsError, "module:name, as in my_world:TwoArms")
     return found
 
 

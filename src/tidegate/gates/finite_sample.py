@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Flags, Floats, in_double
+from ..checks.findings import NUMBERED, Names
 from ..episodes import EpisodeLog
 from ..errors import LogError, SettingsError
 from ..inputs import shown
@@ -63,12 +64,13 @@ def range_bound(
     *,
     discount: float = 1.0,
     since: float = -math.inf,
+    names: Names = NUMBERED,
 ) -> RangeBound:
-    """Bound the candidate's average advantage in the episodes after `since`."""
+    """Bound the candidate's average advantage in the episodes after `since`; an error uses the `names`."""
     low, high = checked_range(returns_between)
     chosen = np.asarray(log.present) & (np.asarray(log.episode_numbers) > since)
     returns = np.asarray(observed_returns(log, discount))
-    _require_inside(returns, chosen, log, low, high)
+    _require_inside(returns, chosen, log, (low, high), names)
     mine, theirs = (np.asarray(episode_ratios(one, log)) for one in (candidate, safe))
     values = (mine * (returns - low) + theirs * (high - returns))[chosen]
     lower = mean_above(values, level) - (high - low)
@@ -112,14 +114,17 @@ def checked_range(given: Any) -> tuple[float, float]:
     return low, high
 
 
-def _require_inside(returns: Floats, chosen: Flags, log: EpisodeLog, low: float, high: float) -> None:
+def _require_inside(
+    returns: Floats, chosen: Flags, log: EpisodeLog, ends: tuple[float, float], names: Names
+) -> None:
+    low, high = ends
     outside = np.flatnonzero(chosen & ((returns < low) | (returns > high)))
     if outside.size:
         number = float(np.asarray(log.episode_numbers)[outside[0]])
         raise LogError(
             f"the episode earned {returns[outside[0]]:g}, outside the range {low:g} to {high:g} "
-            f"({outside.size} episodes in all).",
-            where=f"episode {number:g}",
+            f"({outside.size:,} episodes in all).",
+            where=names.episode(number),
             expected="the smallest and the largest return that an episode can ever have",
             remedy="The range is a promise about what may happen, not about what has happened: widen it.",
         )

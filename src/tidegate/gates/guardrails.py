@@ -1,7 +1,7 @@
 """Guardrails: better on the reward, and no other outcome forecast to worsen by more than its margin."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -206,8 +206,12 @@ class GuardedDecision:
     @property
     def sentence(self) -> str:
         """The reason, which names every guardrail that blocks."""
+        return self.worded("{:,}".format)
+
+    def worded(self, span: Callable[[int], str]) -> str:
+        """The same, with lengths of time as `span` says them."""
         better = self.main.reason is Reason.BETTER
-        main = Reason.NOT_BETTER.sentence if better and not self.improves else self.main.sentence
+        main = Reason.NOT_BETTER.sentence if better and not self.improves else self.main.worded(span)
         if not self.guardrails:
             return main
         if self.blocking:

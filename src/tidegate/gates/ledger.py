@@ -247,7 +247,7 @@ def read_ledger(path: str | Path) -> Ledger:
     raise SettingsError(
         what,
         where=str(path),
-        expected="a ledger as `tidegate gate --budget` wrote it",
+        expected="a ledger as a gate with a `budget` wrote it",
         remedy="Restore it from a copy; without it, nobody knows how much was spent.",
     )
 

@@ -15,8 +15,8 @@ import os
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..door import bounded_bytes
 from ..errors import SettingsError
+from ..inputs import bounded_bytes
 from ..record import SIGNATURE, record_hash
 
 ALGORITHM = "Ed25519"

@@ -131,7 +131,7 @@ def _height(path: Path) -> int:
         raise LogError(
             f"{path.name} cannot be streamed.",
             expected="Parquet",
-            remedy="Convert it, as in polars.scan_csv(…).sink_parquet(…), or read it with read_log.",
+            remedy="Convert it, as in polars.scan_csv(…).sink_parquet(…), or read it whole (`stream=False`).",
         )
     with reading(path.name, Format.PARQUET):
         return int(pl.scan_parquet(path).select(pl.len()).collect().item())

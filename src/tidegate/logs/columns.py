@@ -34,8 +34,8 @@ class Columns:
     `episode=None` makes every row an episode of its own, `step=None` says that there is no step
     column, `behavior_prob=None` that the probabilities of the logged actions are unknown; an empty text
     means the same. Enumerations may be named, and lists written as one text with commas. `features`
-    are real-valued columns of the state, `state` is one column of integer states. `action` may be a
-    tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
+    are columns of the state, of numbers or of text, `state` is one column of integer states. `action` may
+    be a tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
     of a policy's outputs; without it, text labels are sorted, and integers stand for themselves.
     `propensity` says what `behavior_prob` and the probability columns of policies hold. `outcomes` are
     columns of further measurements of each step, which guardrails watch. `confirmed_order` says that
@@ -81,8 +81,8 @@ class Columns:
             raise SettingsError(
                 f"the action has {len(self.action)} columns, and the propensities are "
                 f"{self.propensity.value}.",
-                remedy="Several action columns are for continuous actions: set the propensity to "
-                "'log_density' or 'density'.",
+                remedy="Several action columns are for continuous actions: set `propensity='log_density'` "
+                "or `propensity='density'`.",
             )
 
     @property

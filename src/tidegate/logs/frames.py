@@ -1,6 +1,7 @@
-"""Tables in memory as polars frames: those of pandas, polars and Arrow, and Minari datasets."""
+"""Tables in memory as polars frames: those of pandas, polars and Arrow, columns by name, Minari datasets."""
 
 import importlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from ..errors import LogError, foreign_code
 from .formats import PARSER_ERRORS, series
 
 MINARI = "minari:"
+PLAIN = "biufM"  # kinds of NumPy arrays that polars takes as they are
 
 
 def frame_in_memory(source: Any) -> pl.DataFrame | None:
@@ -22,7 +24,7 @@ def frame_in_memory(source: Any) -> pl.DataFrame | None:
             return _from_pandas(source)
         if isinstance(source, pl.DataFrame) or hasattr(source, "__arrow_c_stream__"):
             return pl.DataFrame(source)
-        return None
+        return _from_columns(source) if isinstance(source, Mapping) else None
     except LogError:
         raise
     except (*PARSER_ERRORS, ValueError, TypeError) as error:
@@ -39,17 +41,38 @@ def _from_pandas(frame: Any) -> pl.DataFrame:
     return pl.DataFrame([_column(name, frame.iloc[:, i]) for i, name in enumerate(names)])
 
 
+def _from_columns(columns: Mapping[Any, Any]) -> pl.DataFrame:
+    """Lists, arrays or series, all of one length."""
+    return pl.DataFrame([_named(str(name), values) for name, values in columns.items()])
+
+
+def _named(name: str, values: Any) -> pl.Series:
+    if isinstance(values, pl.Series):
+        return values.alias(name)
+    if hasattr(values, "iloc"):
+        return _column(name, values)
+    array = None if isinstance(values, list | tuple) else np.asarray(values)
+    if array is not None and array.ndim != 1:
+        raise LogError(f"column '{name}' has the shape {array.shape}.", expected="one value for each row")
+    if array is not None and array.dtype.kind in PLAIN:
+        return pl.Series(name, array)
+    return series(name, _items(values if array is None else array))
+
+
 def _column(name: str, column: Any) -> pl.Series:
     if getattr(column.dtype, "tz", None) is not None:
         column = column.dt.tz_convert("UTC").dt.tz_localize(None)
     if str(column.dtype) == "category":
         column = column.astype(column.cat.categories.dtype)
     values = np.asarray(column.to_numpy())
-    if values.dtype.kind in "biufM":
+    if values.dtype.kind in PLAIN:
         return pl.Series(name, values)
-    items = [value.item() if isinstance(value, np.generic) else value for value in values]
     gone = column.isna().to_numpy()
-    return series(name, [None if gone[i] else item for i, item in enumerate(items)])
+    return series(name, [None if gone[i] else item for i, item in enumerate(_items(values))])
+
+
+def _items(values: Iterable[Any]) -> list[Any]:
+    return [value.item() if isinstance(value, np.generic) else value for value in values]
 
 
 def minari_frame(source: Any) -> pl.DataFrame | None:

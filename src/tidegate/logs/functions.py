@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Floats
-from ..errors import PolicyError, foreign_code
+from ..errors import PolicyError, TidegateError, foreign_code
 from .reading import LoadedLog
 
 SUM_TOLERANCE = 1e-6
@@ -26,7 +26,8 @@ def function_log_probs(name: str, loaded: LoadedLog) -> Floats:
             f"python:{name} gives probabilities of actions, and the log's actions are continuous.",
             remedy="Write its density of the logged action into a column, and name it column:NAME.",
         )
-    function, states = _imported(name), loaded.states
+    expected = "python:MODULE:FUNCTION, as in python:rules:propose"
+    function, states = imported(name, PolicyError, expected), loaded.states
     with foreign_code(
         lambda error: PolicyError(
             f"python:{name} failed: {error!r}.",
@@ -40,16 +41,19 @@ def function_log_probs(name: str, loaded: LoadedLog) -> Floats:
         return np.asarray(np.log(probs[np.arange(actions.size), actions]))
 
 
-def _imported(name: str) -> Any:
-    """Import `MODULE:FUNCTION`; modules of the current folder are found too."""
+def imported(name: str, kind: type[TidegateError], expected: str) -> Any:
+    """What `MODULE:NAME` names, which must be callable; modules of the current folder are found too.
+
+    This runs the module's code, with the user's rights: nothing is imported so unless the user has named it.
+    """
     module, _, attribute = name.partition(":")
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
         with foreign_code(
-            lambda error: PolicyError(
+            lambda error: kind(
                 f"cannot import '{attribute}' from '{module}': {error!r}.",
-                expected="python:MODULE:FUNCTION, as in python:rules:propose",
+                expected=expected,
                 remedy="Run from the folder of the module, or install it.",
             )
         ):
@@ -58,8 +62,7 @@ def _imported(name: str) -> Any:
         with contextlib.suppress(ValueError):  # the module may have removed it
             sys.path.remove(folder)
     if not callable(function):
-        kind = type(function).__name__
-        raise PolicyError(f"'{attribute}' of '{module}' is of type {kind}, not a function.")
+        raise kind(f"'{attribute}' of '{module}' is of type {type(function).__name__}, not a function.")
     return function
 
 
@@ -73,7 +76,7 @@ def _probabilities(answer: Any, name: str, loaded: LoadedLog) -> Floats:
         raise PolicyError(
             f"python:{name} returned an array of shape {probs.shape}.",
             expected=f"{wanted}: a row per step, a column per action",
-            remedy="Set num_actions or actions if the log has not seen all actions.",
+            remedy="Set `num_actions` or `actions` if the log has not seen all actions.",
         )
     with np.errstate(invalid="ignore"):
         inside = np.all((probs >= 0) & (probs <= 1), axis=1)

@@ -15,7 +15,7 @@ _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
     "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40,
 }  # fmt: skip
-RAISE_IT = f"Set another limit with --memory-limit or {VARIABLE} if the machine has the memory"
+RAISE_IT = f"Set another limit with `memory_limit` or {VARIABLE} if the machine has the memory"
 
 
 @dataclasses.dataclass(frozen=True)

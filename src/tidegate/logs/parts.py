@@ -5,7 +5,9 @@ import numpy as np
 from ..arrays import Values
 from ..door import Steps, action_codes
 from ..errors import LogError, SettingsError
+from ..serving.features import Feature
 from .columns import Columns
+from .encoding import encoded
 from .table import Table, is_text, spelled_numbers
 
 
@@ -15,9 +17,9 @@ def missing_propensities(what: str) -> LogError:
         what,
         expected="the probability with which each logged action was drawn",
         remedy="Without it nothing can be said about another policy. Name the column "
-        "(behavior_prob); or leave behavior_prob empty and give each policy as a column of "
-        "importance ratios (ratio:NAME); or have the probabilities estimated "
-        "(estimate_propensities), and then no verdict is guaranteed.",
+        "(`behavior_prob`); or say that there is none (`behavior_prob=None`) and give each policy as a "
+        "column of importance ratios (ratio:NAME); or have the probabilities estimated "
+        "(`estimate_propensities=True`), and then no verdict is guaranteed.",
     )
 
 
@@ -38,7 +40,9 @@ def require_parts(table: Table, columns: Columns) -> None:
     table.require(columns.outcomes, "A guardrail watches a column of the log, by its name.")
 
 
-def read_steps(table: Table, columns: Columns, labels: tuple[str, ...]) -> Steps:
+def read_steps(
+    table: Table, columns: Columns, labels: tuple[str, ...], features: tuple[Feature, ...]
+) -> Steps:
     """The parts as arrays; `labels` are the names of the actions, if they have names."""
     behavior, action = columns.behavior_prob, columns.action_columns[0]
     rewards = table.floats(columns.reward)
@@ -50,14 +54,14 @@ def read_steps(table: Table, columns: Columns, labels: tuple[str, ...]) -> Steps
         actions = table.numbers(action)
     else:
         actions = np.stack([table.numbers(name) for name in columns.action], axis=-1)
-    states = _states(table, columns)
+    states = _states(table, columns, features)
     outcomes = {name: table.floats(name) for name in columns.outcomes}
     return Steps(rewards, propensities, actions, states, {}, outcomes)
 
 
-def _states(table: Table, columns: Columns) -> Values | None:
-    if columns.features:
-        return np.stack([table.floats(name) for name in columns.features], axis=-1)
+def _states(table: Table, columns: Columns, features: tuple[Feature, ...]) -> Values | None:
+    if features:
+        return encoded(table, features)
     return None if columns.state is None else table.numbers(columns.state)
 
 

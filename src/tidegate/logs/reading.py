@@ -13,7 +13,9 @@ from ..door import Steps, check_rows, episode_starts, to_grid, unpadded
 from ..episodes import EpisodeLog
 from ..errors import LogError
 from ..inputs import member
+from ..serving.features import Feature
 from .columns import Columns, TimeUnit, columns_of
+from .encoding import features_of
 from .formats import Format
 from .memory import MemoryLimit
 from .memory import memory_limit as resolve_limit
@@ -44,8 +46,9 @@ class LoadedLog:
 
     `table` holds all columns of the source, its rows sorted by episode and step as in the log: row r
     of the table is the r-th filled step of `log`, episode after episode. `labels` are the names of the
-    actions 0, 1, …, if the source has names. `notes` are sentences for the user, `caveats` those without
-    which a verdict must not be read. `limit` is how much memory may be used for all that follows.
+    actions 0, 1, …, if the source has names, and `features` the columns that the states are made
+    of. `notes` are sentences for the user, `caveats` those without which a verdict must not be read. `limit`
+    is how much memory may be used for all that follows.
     """
 
     log: EpisodeLog
@@ -53,6 +56,7 @@ class LoadedLog:
     columns: Columns
     time: TimeMeaning
     labels: tuple[str, ...] = ()
+    features: tuple[Feature, ...] = ()
     propensities: Propensities = Propensities.LOGGED
     calibration: "Calibration | None" = None
     notes: tuple[str, ...] = ()
@@ -107,8 +111,8 @@ def read_log(
     caveats, notes = tuple(_caveats(line, table, columns)), tuple(_notes(line, table, columns))
     if line.order is not None:
         table = table.take(line.order)
-    labels = action_labels(table, columns)
-    steps = read_steps(table, columns, labels)
+    labels, features = action_labels(table, columns), features_of(table, columns.features)
+    steps = read_steps(table, columns, labels, features)
     _require_layout(steps, line.episodes, limit)
     fields = check_rows(
         steps,
@@ -132,6 +136,7 @@ def read_log(
         columns=columns,
         time=line.meaning,
         labels=labels,
+        features=features,
         propensities=Propensities.ABSENT if columns.behavior_prob is None else Propensities.LOGGED,
         notes=notes,
         caveats=caveats,
@@ -155,7 +160,7 @@ def _caveats(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:
         yield (
             f"The episodes do not come in the order of their numbers in column '{columns.episode}' "
             f"({table.places.several(line.misplaced)}), so the numbers may be names that say nothing about "
-            "time. Name a time column, or confirm that the numbers grow with time (--confirm-order)."
+            "time. Name a time column, or confirm that the numbers grow with time (`confirmed_order=True`)."
         )
 
 

@@ -50,7 +50,7 @@ def source_paths(source: Source) -> list[Path]:
     if not isinstance(source, Sequence) or not all(isinstance(one, str | Path) for one in source):
         raise LogError(
             f"cannot read a log from {type(source).__name__}.",
-            expected="a path, a glob, '-', a pandas or polars frame, or a Minari dataset",
+            expected="a path, a glob, '-', a frame, columns by name, an EpisodeLog, or a Minari dataset",
         )
     paths = [path for one in source for path in _matches(str(one))]
     if not paths:

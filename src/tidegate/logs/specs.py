@@ -3,7 +3,7 @@
 behavior                  the policy that wrote the log: ratio 1
 column:NAME               a column with the policy's probability of the logged action
 ratio:NAME                a column with the importance ratio π/β of the step itself
-policy:PATH               a policy saved by `save_policy`, over the mapped features
+policy:PATH               a policy saved by `improve`, by the names of its features, or by `save_policy`
 python:MODULE:FUNCTION    a function from a frame of states to probabilities (rows × actions)
 """
 
@@ -18,8 +18,10 @@ from ..door import Propensity, check_log_probs, refuse
 from ..episodes import EpisodeLog
 from ..errors import PolicyError, SettingsError
 from ..inputs import did_you_mean, text
-from ..policies import Policy, RecordedPolicy, load_policy
+from ..policies import Policy, RecordedPolicy
+from ..serving import read_policy_file
 from .columns import Columns
+from .fitting import by_name
 from .functions import function_log_probs
 from .parts import missing_propensities
 from .reading import LoadedLog, Propensities
@@ -75,7 +77,8 @@ def resolve_policy(spec: str | PolicySpec, loaded: LoadedLog) -> tuple[Policy, L
         # Where only ratios are known, β = 1: then π/β is the ratio, and nothing else is asked of β.
         log = dataclasses.replace(log, behavior_log_probs=np.zeros(np.shape(log.mask)))
     if spec.kind is SpecKind.POLICY:
-        return _fitting(load_policy(spec.name), spec, log), loaded
+        policy, loaded = by_name(read_policy_file(spec.name), str(spec), loaded)
+        return require_fit(policy, str(spec), loaded.log), loaded
     require_spec(spec, loaded.table, loaded.columns)
     recorded = {**log.recorded, str(spec): _log_probs(spec, log, loaded)}
     log = dataclasses.replace(log, recorded=recorded)
@@ -120,7 +123,8 @@ def _log_probs(spec: PolicySpec, log: EpisodeLog, loaded: LoadedLog) -> Floats:
     return logs + behavior if spec.kind is SpecKind.RATIO else logs
 
 
-def _fitting(policy: Policy, spec: PolicySpec, log: EpisodeLog) -> Policy:
+def require_fit(policy: Policy, name: str, log: EpisodeLog) -> Policy:
+    """The policy, if it can say how likely the logged actions were."""
     try:
         eqx.filter_eval_shape(policy.logged_log_probs, log)
     except PolicyError:
@@ -128,7 +132,7 @@ def _fitting(policy: Policy, spec: PolicySpec, log: EpisodeLog) -> Policy:
     except (TypeError, ValueError) as error:
         shape = None if log.states is None else log.states.shape[log.mask.ndim :]
         raise PolicyError(
-            f"{spec} does not fit the log, whose states have the shape {shape} at each step.",
+            f"{name} does not fit the log, whose states have the shape {shape} at each step.",
             remedy="Map the features that the policy was made for, in their order.",
         ) from error
     return policy

@@ -161,7 +161,7 @@ def _timeline(ids: Values, times: Floats, columns: Columns) -> tuple[Values | sl
         raise LogError(
             f"the rows of an episode (column '{columns.episode}') are not next to each other.",
             expected="all rows of an episode next to each other",
-            remedy="Sort the file by episode and step, or read it whole with read_log.",
+            remedy="Sort the file by episode and step, or read it whole (`stream=False`).",
         )
     ordered = bool(np.all(times[1:] >= times[:-1]))
     order = slice(None) if ordered else np.argsort(times, kind="stable")

@@ -63,7 +63,7 @@ class Table:
                 raise LogError(
                     f"there is no column '{name}'.{did_you_mean(name, known)}",
                     expected=f"one of {listed}{more}",
-                    remedy=remedy or "Map the columns by flags, a TOML file or Columns(…).",
+                    remedy=remedy or "Name the columns of your log, as in `reward='profit'`.",
                 )
             if f"{name}_duplicated_0" in known:
                 raise LogError(f"there are two columns '{name}'.", remedy="Rename one of them.")

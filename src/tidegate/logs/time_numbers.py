@@ -89,8 +89,8 @@ def _small(times: Floats, unit: TimeUnit) -> tuple[str, str]:
     return (
         f"runs from {low:.15g} to {high:.15g}: that would be {_length(high - low)} as Unix time, or "
         f"{unit.value}s as they stand.",
-        f"If the column counts {unit.value}s, set the time unit to 'number' (--time-unit number); otherwise "
-        "write timestamps as 2026-03-01 13:45:00.",
+        f"If the column counts {unit.value}s, say so with `time_unit='number'`; otherwise write timestamps "
+        "as 2026-03-01 13:45:00.",
     )
 
 

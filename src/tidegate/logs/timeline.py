@@ -28,15 +28,22 @@ from .table import Places, Table, is_text
 from .time_numbers import SECONDS, require_unix_seconds
 
 YEAR_FIRST = r"^\d{4}\D"
+MOMENTS = 200  # at most so many episodes of a ranked log are dated
 
 
 @dataclasses.dataclass(frozen=True)
 class TimeMeaning:
-    """What the numbers on the time axis are; `origin` is the timestamp of number 0, if there is one."""
+    """What the numbers on the time axis are; `origin` is the timestamp of number 0, if there is one.
+
+    `last` is when the last episode began, if that is known. Where timestamps are ranked, `moments` are
+    those of the first and the last episode, and of some between.
+    """
 
     unit: TimeUnit
     column: str | None
     origin: str | None = None
+    last: str | None = None
+    moments: tuple[tuple[float, str], ...] = ()
 
     def __str__(self) -> str:
         if self.column is None:
@@ -45,9 +52,10 @@ class TimeMeaning:
             return f"time is the rank of an episode by '{self.column}'; the lookahead counts episodes"
         if self.unit is TimeUnit.NUMBER:
             return f"time is '{self.column}' as it stands; the lookahead counts its units"
+        origin = str(self.origin).replace("T", " ")
         return (
-            f"time is in {self.unit.value}s since {self.origin} ('{self.column}'); the lookahead "
-            f"counts {self.unit.value}s, each with the same weight"
+            f"time is in {self.unit.value}s since {origin} UTC ('{self.column}'); "
+            f"the lookahead counts {self.unit.value}s, each with the same weight"
         )
 
 
@@ -94,7 +102,7 @@ def timeline(table: Table, columns: Columns) -> Timeline:
     else:
         lengths = np.diff(np.append(starts, ids.size))
         episodes = np.repeat(np.arange(1.0, starts.size + 1), lengths)
-        numbers, meaning = axis_numbers(keys[0][starts], columns)
+        numbers, meaning = axis_numbers(keys[0][starts], columns, dated=holds_timestamps(table, columns))
     return Timeline(order, episodes, steps, numbers, meaning, misplaced)
 
 
@@ -152,15 +160,27 @@ def _beginnings(ids: Integers, times: Floats) -> list[Values]:
     return [began[ids], first[ids]]
 
 
-def axis_numbers(times: Floats, columns: Columns) -> tuple[Floats, TimeMeaning]:
-    """The numbers of episodes that began at these times, given in order."""
+def axis_numbers(times: Floats, columns: Columns, *, dated: bool = False) -> tuple[Floats, TimeMeaning]:
+    """The numbers of episodes that began at these times, given in order; `dated` ones are timestamps."""
     unit = columns.time_unit
     if unit is TimeUnit.EPISODE:
-        return np.arange(1.0, times.size + 1), TimeMeaning(unit, columns.time)
+        moments = _some_moments(times) if dated else ()
+        last = moments[-1][1] if moments else None
+        return np.arange(1.0, times.size + 1), TimeMeaning(unit, columns.time, None, last, moments)
     if unit is TimeUnit.NUMBER:
         return times, TimeMeaning(unit, columns.time)
-    origin = str(np.datetime64(round(float(times[0]) * 1e6), "us").astype("datetime64[s]"))
-    return (times - times[0]) / SECONDS[unit], TimeMeaning(unit, columns.time, origin)
+    meaning = TimeMeaning(unit, columns.time, _iso(times[0]), _iso(times[-1]))
+    return (times - times[0]) / SECONDS[unit], meaning
+
+
+def _iso(seconds: float) -> str:
+    """Seconds since 1970 as a timestamp, to the second."""
+    return str(np.datetime64(round(float(seconds) * 1e6), "us").astype("datetime64[s]"))
+
+
+def _some_moments(times: Floats) -> tuple[tuple[float, str], ...]:
+    rows = np.unique(np.linspace(0, times.size - 1, MOMENTS).round().astype(int))
+    return tuple((float(row + 1), _iso(times[row])) for row in rows)
 
 
 def row_times(table: Table, columns: Columns) -> Floats:

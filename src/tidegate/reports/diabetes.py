@@ -5,42 +5,48 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.axes import Axes
 
-from .figures import CANDIDATE, SAFE, legend_above
+from .figures import AXIS, BETTER, CANDIDATE, SAFE, legend_above
+from .palette import LIGHT
 
 if TYPE_CHECKING:
     from ..arrays import Floats
     from ..simulators.diabetes import DayRecord
 
 TARGET = (70.0, 180.0)  # mg/dL: the range a treatment aims at
-TREATMENT_COLORS = ("#1d4ed8", "#0e7490", "#15803d", "#a16207", "#c2410c")
+TREATMENT_COLORS = tuple(LIGHT[name] for name in ("safe", "cyan", "better", "olive", "candidate"))
 
 
-def draw_glucose_days(axis: Axes, days: "dict[str, DayRecord]") -> Axes:
+def draw_glucose_days(axis: Axes, days: "dict[str, DayRecord]", *, legend_columns: int = 3) -> Axes:
     """One day under each treatment, with the same meals; triangles are meals, stems are boluses."""
     first = next(iter(days.values()))
     hours = np.arange(1, np.size(first.glucose) + 1) * 24 / np.size(first.glucose)
-    axis.axhspan(*TARGET, color="#15803d", alpha=0.1, lw=0, label="70 to 180 mg/dL")
+    axis.axhspan(*TARGET, color=BETTER, alpha=0.1, lw=0, label="70 to 180 mg/dL")
     for (name, day), color in zip(days.items(), (SAFE, CANDIDATE), strict=True):
         axis.plot(hours, np.asarray(day.glucose), color=color, lw=1.8, label=name)
     top = max(float(np.max(np.asarray(day.glucose))) for day in days.values())
     axis.set_ylim(0, 1.25 * max(top, TARGET[1]))
-    _mark_meals(axis, first, hours)
+    _mark_meals(axis, first, hours, apart=1.0 if legend_columns > 1 else 2.5)
     _mark_boluses(axis, days, hours)
     axis.set_xlim(0, 24)
-    axis.set_xticks(range(0, 25, 3))
+    axis.set_xticks(range(0, 25, 3 if legend_columns > 1 else 6))
     axis.set_xlabel("hour of the day")
     axis.set_ylabel("blood glucose, mg/dL")
-    legend_above(axis, ncols=4)
+    legend_above(axis, ncols=4 if legend_columns > 1 else 2)
     return axis
 
 
-def _mark_meals(axis: Axes, day: "DayRecord", hours: "Floats") -> None:
+def _mark_meals(axis: Axes, day: "DayRecord", hours: "Floats", apart: float) -> None:
+    """A triangle for each meal, and its weight if that does not cover the one before."""
     grams = np.asarray(day.meals)
     eaten = grams > 0
     top = axis.get_ylim()[1]
-    axis.plot(hours[eaten], np.full(eaten.sum(), 0.97 * top), "v", color="#374151", ms=6, label="meal")
+    axis.plot(hours[eaten], np.full(eaten.sum(), 0.97 * top), "v", color=AXIS, ms=6, label="meal")
+    weighed = -apart
     for hour, gram in zip(hours[eaten], grams[eaten], strict=True):
-        axis.annotate(f"{gram:.0f} g", (hour, 0.94 * top), ha="center", va="top", fontsize=8, color="#374151")
+        if hour - weighed < apart:
+            continue
+        weighed = hour
+        axis.annotate(f"{gram:.0f} g", (hour, 0.94 * top), ha="center", va="top", fontsize=8, color=AXIS)
 
 
 def _mark_boluses(axis: Axes, days: "dict[str, DayRecord]", hours: "Floats") -> None:
@@ -61,6 +67,8 @@ def draw_best_treatment(
     episodes: "Floats",
     worth: "np.ndarray[tuple[int, int], np.dtype[np.float64]]",
     treatments: "np.ndarray[tuple[int, int], np.dtype[np.float64]]",
+    *,
+    legend_columns: int = 3,
 ) -> Axes:
     """The true mean return of each treatment along the episodes; the strip below names the best."""
     best = worth.argmax(axis=1)
@@ -79,5 +87,5 @@ def draw_best_treatment(
     axis.annotate("best", (episodes[0], low - 0.9 * depth), fontsize=8, va="bottom")
     axis.set_xlabel("episode (day)")
     axis.set_ylabel("true mean return")
-    legend_above(axis, ncols=3)
+    legend_above(axis, ncols=legend_columns)
     return axis

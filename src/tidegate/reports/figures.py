@@ -1,4 +1,7 @@
-"""Numbers and an axis in, the axis out; nothing is computed here."""
+"""Numbers and an axis in, the axis out; nothing is computed here.
+
+What lies outside a picture is marked by an arrow at its edge.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,24 +14,24 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path
 
 from ..record import plain
+from .calendar import Clock
+from .palette import LIGHT
 
 if TYPE_CHECKING:
     from ..arrays import Floats
     from ..record import Decision
 
 Plain = Mapping[str, Any]  # a record, or a part of one, in plain values
-CANDIDATE, SAFE, OBSERVED = "#c2410c", "#1d4ed8", "#9ca3af"
-BETTER, WORSE, KEPT = "#15803d", "#b91c1c", "#e5e7eb"
-STATIONARY = "#a16207"
-MAX_DOTS = 4000  # more would be a blot
-MARKS: dict[str, dict[str, Any]] = {
-    "leads": {"marker": "D", "mfc": CANDIDATE, "color": CANDIDATE},
-    "must pass": {"marker": "o", "mfc": CANDIDATE, "color": CANDIDATE},
-    "must not contradict": {"marker": "o", "mfc": "white", "color": CANDIDATE},
-    "not asked": {"marker": "o", "mfc": OBSERVED, "color": OBSERVED},
-}
+CANDIDATE, SAFE, OBSERVED = LIGHT["candidate"], LIGHT["safe"], LIGHT["observed"]
+BETTER, WORSE, KEPT = LIGHT["better"], LIGHT["worse"], LIGHT["line"]
+STATIONARY, AXIS, GROUND = LIGHT["stationary"], LIGHT["axis"], LIGHT["ground"]
+MAX_DOTS = 1000  # more would be a blot
+MAX_ARROWS = 60
+REACH = 0.75  # how far beyond the means and trends a picture goes, in heights of these
 STYLE: Any = {
     "font.size": 10,
     "font.family": "sans-serif",
@@ -36,9 +39,11 @@ STYLE: Any = {
     "axes.spines.right": False,
     "svg.fonttype": "none",
     "legend.frameon": False,
-    "axes.labelcolor": "#374151",
-    "xtick.color": "#374151",
-    "ytick.color": "#374151",
+    "text.color": AXIS,
+    "axes.edgecolor": AXIS,
+    "axes.labelcolor": AXIS,
+    "xtick.color": AXIS,
+    "ytick.color": AXIS,
 }
 
 
@@ -51,65 +56,100 @@ def draw_figure(width: float, height: float, draw: Callable[[Axes], Axes]) -> Fi
 
 
 def draw_decision(
-    axis: Axes, decision: "Decision", observed_numbers: "Floats", observed_returns: "Floats"
+    axis: Axes,
+    decision: "Decision",
+    observed_numbers: "Floats",
+    observed_returns: "Floats",
+    legend_columns: int = 3,
 ) -> Axes:
     """The paper's Figure 1: what was observed, what either policy would have earned, and will."""
     past = observed_numbers <= decision.safe.episode_numbers.max(initial=0.0)
-    _draw_dots(
-        axis, observed_numbers[past], observed_returns[past], color=OBSERVED, alpha=0.6,
-        label="observed return",
-    )  # fmt: skip
-    return draw_comparison(axis, plain(decision.candidate), plain(decision.safe))
+    observed = observed_numbers[past], observed_returns[past]
+    axis.plot([], [], "o", ms=3, color=OBSERVED, label="observed return")
+    _draw_dots(axis, *observed, OBSERVED, 0.5)
+    draw_comparison(
+        axis, plain(decision.candidate), plain(decision.safe), Clock(), legend_columns=legend_columns
+    )
+    _mark_outside(axis, *observed, OBSERVED)
+    return axis
 
 
 def draw_comparison(
-    axis: Axes,
-    candidate: Plain,
-    safe: Plain,
-    *,
-    time_label: str = "episode",
-    legend_columns: int = 3,
+    axis: Axes, candidate: Plain, safe: Plain, clock: Clock, *, legend_columns: int = 3
 ) -> Axes:
     """What either policy would have earned in each past episode, and will earn on average."""
-    for forecast, color, name in (
-        (safe, SAFE, "safe policy"),
-        (candidate, CANDIDATE, "candidate"),
-    ):
-        _draw_dots(axis, *_points(forecast), color=color, alpha=0.35)
-        _draw_bins(axis, forecast["past"], color)
-        _draw_forecast(axis, forecast, color, name)
-    axis.set_ylim(*_visible_range(candidate, safe))
-    axis.set_xlabel(time_label)
-    axis.set_ylabel("return")
-    legend_above(axis, ncols=legend_columns)
-    return axis
+    policies = ((safe, SAFE, "safe policy"), (candidate, CANDIDATE, "candidate"))
+    return _draw_policies(axis, policies, clock, legend_columns)
 
 
 def draw_evaluation(
-    axis: Axes,
-    forecast: Plain,
-    stationary: Plain | None = None,
-    *,
-    time_label: str = "episode",
-    legend_columns: int = 3,
+    axis: Axes, forecast: Plain, stationary: Plain | None, clock: Clock, *, legend_columns: int = 3
 ) -> Axes:
     """One policy: what it would have earned, its trend and forecast; and if nothing changes."""
-    _draw_dots(axis, *_points(forecast), color=CANDIDATE, alpha=0.35, label="estimated return")
-    _draw_bins(axis, forecast["past"], CANDIDATE)
+    policies = [(forecast, CANDIDATE, "policy")]
     if stationary is not None:
-        _draw_forecast(axis, stationary, STATIONARY, "if nothing changes")
-    _draw_forecast(axis, forecast, CANDIDATE, "policy")
-    axis.set_ylim(*_visible_range(forecast, *([stationary] if stationary else [])))
-    axis.set_xlabel(time_label)
-    axis.set_ylabel("return")
-    legend_above(axis, ncols=legend_columns)
+        still = {**stationary, "past": [], "points": {"episode": [], "estimated_return": []}}
+        policies.insert(0, (still, STATIONARY, "if nothing changes"))
+    return _draw_policies(axis, policies, clock, legend_columns)
+
+
+def _draw_policies(
+    axis: Axes, policies: Sequence[tuple[Plain, str, str]], clock: Clock, legend_columns: int
+) -> Axes:
+    forecasts = [one for one, _, _ in policies]
+    low, high = _visible_range(forecasts)
+    axis.set_ylim(low, high)
+    for place, (forecast, color, name) in enumerate(policies):
+        dots = _points(forecast)
+        _draw_dots(axis, *dots, color, 0.4)
+        _draw_bins(axis, forecast["past"], color)
+        _draw_trend(axis, forecast, color, name)
+        _draw_interval(axis, forecast, color, (place + 1) / (len(policies) + 1))
+        _mark_outside(axis, *dots, color)
+    widths = {f"{1 - one['alpha']:.0%}" for one in forecasts}
+    _mark_now(axis, forecasts)
+    axis.plot([], [], color=AXIS, lw=6, alpha=0.4, label=f"{', '.join(widths)} interval of the forecast")
+    axis.set_ylabel("return of an episode")
+    set_time_axis(axis, clock, 6 if legend_columns > 1 else 3)
+    legend_above(axis, ncols=legend_columns + 1 if legend_columns > 1 else 1)
     return axis
 
 
-def _draw_dots(axis: Axes, numbers: "Floats", returns: "Floats", **style: Any) -> None:
-    """At most `MAX_DOTS` dots, however long the log is."""
+def set_time_axis(axis: Axes, clock: Clock, most: int) -> None:
+    """Dates where they are known, else numbers."""
+    low, high = axis.get_xlim()
+    ticks = clock.ticks(low, high, most)
+    if ticks:
+        axis.set_xticks([time for time, _ in ticks], [label for _, label in ticks])
+    else:
+        axis.xaxis.set_major_locator(matplotlib.ticker.MaxNLocator(most))
+    axis.set_xlim(low, high)
+    axis.set_xlabel(clock.axis)
+
+
+def _draw_dots(axis: Axes, numbers: "Floats", returns: "Floats", color: str, alpha: float) -> None:
+    """At most `MAX_DOTS` dots, however long the log is: one path, whose lines are as short as their ends."""
+    shown = np.isfinite(returns)
+    numbers, returns = numbers[shown], returns[shown]
     every = max(1, -(-numbers.size // MAX_DOTS))
-    axis.scatter(numbers[::every], returns[::every], s=6, linewidths=0, rasterized=True, **style)
+    places = np.repeat(np.column_stack([numbers, returns])[::every], 2, axis=0)
+    if not places.size:
+        return
+    codes = np.tile([Path.MOVETO, Path.LINETO], len(places) // 2)
+    path = Path(places, codes)
+    path.should_simplify = False
+    axis.add_patch(PathPatch(path, fc="none", ec=color, lw=2.2, alpha=alpha, capstyle="round"))
+    axis.update_datalim([(numbers.min(), axis.get_ylim()[0]), (numbers.max(), axis.get_ylim()[1])])
+
+
+def _mark_outside(axis: Axes, numbers: "Floats", returns: "Floats", color: str) -> None:
+    """An arrow at the edge for each dot beyond it, or for as many as can be told apart."""
+    low, high = axis.get_ylim()
+    for beyond, edge, marker in ((returns > high, high, "^"), (returns < low, low, "v")):
+        times = numbers[beyond][:: max(1, -(-int(beyond.sum()) // MAX_ARROWS))]
+        axis.plot(
+            times, np.full(times.size, edge), marker, color=color, ms=3.5, mew=0, alpha=0.55, clip_on=False
+        )
 
 
 def _points(forecast: Plain) -> tuple["Floats", "Floats"]:
@@ -123,8 +163,8 @@ def _draw_bins(axis: Axes, past: Sequence[Plain], color: str) -> None:
     centres = [(one["from"] + one["to"]) / 2 for one in past]
     means, errors = (floats(one[name] for one in past) for name in ("mean", "standard_error"))
     axis.errorbar(
-        centres, means, yerr=np.nan_to_num(errors), fmt="o", color=color, ms=3.5, elinewidth=1,
-        alpha=0.8,
+        centres, means, yerr=np.nan_to_num(errors), fmt="o", color=color, ms=4, elinewidth=1,
+        alpha=0.85,
     )  # fmt: skip
 
 
@@ -133,111 +173,72 @@ def floats(values: Iterable[float | None]) -> "Floats":
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
-def _visible_range(*forecasts: Plain) -> tuple[float, float]:
-    """All trends, means and bounds, and all but the most extreme two per cent of the estimates."""
-    estimates = np.concatenate([_points(one)[1] for one in forecasts])
+def _visible_range(forecasts: Sequence[Plain]) -> tuple[float, float]:
+    """All means and trends; and of bounds and single estimates, what does not flatten these."""
     bins = [one for forecast in forecasts for one in forecast["past"]]
     means, errors = (floats(one[name] for one in bins) for name in ("mean", "standard_error"))
-    shown = [
-        *(np.percentile(estimates, [1, 99]) if estimates.size else []),
-        *np.concatenate([floats(one["curve"]["fitted"]) for one in forecasts]),
-        *(means + np.nan_to_num(errors)),
+    fitted = np.concatenate([floats(one["curve"]["fitted"]) for one in forecasts])
+    points = floats(one["point"] for one in forecasts)
+    low, high = margined([*means, *fitted, *points])
+    estimates = np.concatenate([_points(one)[1] for one in forecasts])
+    estimates = estimates[np.isfinite(estimates)]
+    others = [
         *(means - np.nan_to_num(errors)),
+        *(means + np.nan_to_num(errors)),
         *floats(one[bound] for one in forecasts for bound in ("lower", "upper")),
+        *(np.percentile(estimates, [1, 99]) if estimates.size else []),
     ]
-    return _margined(shown)
+    reach = REACH * (high - low)
+    return margined([low, high, *np.clip(others, low - reach, high + reach)])
 
 
-def _margined(shown: Iterable[float]) -> tuple[float, float]:
+def margined(shown: Iterable[float]) -> tuple[float, float]:
+    """The range of what is finite, and a little more."""
     finite = [value for value in shown if np.isfinite(value)] or [0.0, 1.0]
     margin = 0.05 * (max(finite) - min(finite)) or 1.0
     return min(finite) - margin, max(finite) + margin
 
 
-def legend_above(axis: Axes, ncols: int, markerscale: float = 2) -> None:
-    """A legend that cannot cover a curve."""
-    axis.legend(
-        loc="lower left", bbox_to_anchor=(0, 1.0), ncols=ncols, fontsize=8, markerscale=markerscale,
-        borderaxespad=0.2,
-    )  # fmt: skip
-
-
-def _draw_forecast(axis: Axes, forecast: Plain, color: str, name: str) -> None:
-    """The trend, and at its end the interval of the mean over the forecast window, drawn wide enough."""
-    times = floats(forecast["curve"]["episode"])
-    axis.plot(times, floats(forecast["curve"]["fitted"]), color=color, lw=1.8, label=f"{name}: trend")
-    first, last = floats(forecast["forecast_episodes"] or (None, None))
-    lower, point, upper = floats(forecast[name] for name in ("lower", "point", "upper"))
-    start = _points(forecast)[0].min(initial=times[0])
-    window = [first, first + max(last - first + 1, 0.02 * (last - start))]
-    axis.fill_between(
-        window, lower, upper, color=color, alpha=0.3, lw=0,
-        label=f"{name}: forecast, {1 - forecast['alpha']:.0%} interval",
-    )  # fmt: skip
-    axis.plot(window, [point] * 2, color=color, lw=2.5)
-
-
-def draw_backtest(
-    axis: Axes,
-    backtest: Plain,
-    role: str,
-    color: str,
-    *,
-    time_label: str = "episode",
-    legend_columns: int = 3,
-) -> Axes:
-    """At each past date: the forecast with its intervals, and whether what came next lay inside."""
-    dates, nominal = floats(backtest["dates"]), f"{1 - backtest['alpha']:.0%}"
-    policy = {name: floats(values) for name, values in backtest[role].items()}
-    realised, low, high = (policy[name] for name in ("realised", "predicted_lower", "predicted_upper"))
-    known = np.isfinite(realised) & np.isfinite(low) & np.isfinite(high)
-    inside = known & (low <= realised) & (realised <= high)
-    missed = known & ~inside
-    axis.vlines(
-        dates[known], low[known], high[known], color=color, alpha=0.25, lw=7,
-        label=f"{nominal} interval of what is measured next",
-    )  # fmt: skip
-    axis.vlines(
-        dates, policy["lower"], policy["upper"], color=color, lw=2, alpha=0.9,
-        label=f"{nominal} interval of the forecast",
-    )  # fmt: skip
-    axis.plot(dates, policy["forecast"], "_", color=color, ms=9, mew=2, label="forecast")
-    axis.plot(dates[inside], realised[inside], "o", color=BETTER, ms=5, label="came next: inside")
-    axis.plot(dates[missed], realised[missed], "X", color=WORSE, ms=8, label="came next: outside")
-    axis.set_xlabel(f"date of the forecast ({time_label})")
-    axis.set_ylabel("mean return")
-    axis.margins(0.06, 0.08)
-    # Intervals that dwarf the others are cut off.
-    usual = known & (high - low <= 5 * np.median((high - low)[known] if known.any() else 0.0))
-    axis.set_ylim(*_margined(np.concatenate([low[usual], high[usual], realised])))
-    legend_above(axis, ncols=legend_columns, markerscale=1)
-    return axis
-
-
-def draw_scales(axis: Axes, advantage: Plain, unit: str = "episodes") -> Axes:
-    """The forecast advantage at each scale, the longest on top, with its noise and its bias."""
-    scales = advantage["scales"]
-    for row, scale in enumerate(scales):
-        _draw_scale(axis, row, scale, MARKS[scale["role"]])
-    for role, mark in MARKS.items():
-        if any(scale["role"] == role for scale in scales):
-            axis.plot([], [], ls="", ms=6, label=role, **mark)
-    axis.axvline(-advantage["margin"], color="#374151", lw=1)
-    axis.set_yticks(range(len(scales)), [f"last {round(one['span']):,} {unit}" for one in scales])
-    axis.invert_yaxis()
-    axis.margins(y=0.12)
-    axis.set_xlabel("forecast advantage, candidate − safe")
-    legend_above(axis, ncols=4, markerscale=1)
-    return axis
-
-
-def _draw_scale(axis: Axes, row: int, scale: Plain, mark: dict[str, Any]) -> None:
-    """A thick bar for one standard error of noise, a thin one for noise and bias together."""
-    point, error, bias = floats(scale[name] for name in ("point", "standard_error", "bias"))
-    if not np.isfinite(point + error):
+def legend_above(axis: Axes, ncols: int, handles: Any = None) -> None:
+    """A legend as wide as the figure, which cannot cover a curve."""
+    figure = axis.get_figure()
+    if figure is None or (handles is None and not axis.get_legend_handles_labels()[0]):
         return
-    noise = np.sqrt(max(error**2 - bias**2, 0.0))
-    for reach, width in ((error, 1.0), (noise, 4.0)):
-        ends = (point - reach, point + reach)
-        axis.plot(ends, (row, row), color=mark["color"], lw=width, alpha=0.6, solid_capstyle="butt")
-    axis.plot(point, row, ms=6, **mark)
+    figure.legend(
+        loc="outside upper left", ncols=ncols, fontsize=9, borderaxespad=0.2,
+        handles=handles or axis.get_legend_handles_labels()[0], columnspacing=1.4, handlelength=1.6,
+    )  # fmt: skip
+
+
+def _draw_trend(axis: Axes, forecast: Plain, color: str, name: str) -> None:
+    times, fitted = (floats(forecast["curve"][part]) for part in ("episode", "fitted"))
+    axis.plot(times, fitted, color=color, lw=2, label=name)
+
+
+def _draw_interval(axis: Axes, forecast: Plain, color: str, share: float) -> None:
+    """The interval of the mean over the forecast window, at this share of the window's width."""
+    lower, point, upper = floats(forecast[name] for name in ("lower", "point", "upper"))
+    start, end = _window(forecast)
+    place, (low, high) = start + share * (end - start), axis.get_ylim()
+    axis.plot(
+        [place] * 2, np.clip([lower, upper], low, high), color=color, lw=6, alpha=0.4, solid_capstyle="butt"
+    )
+    axis.plot(place, point, "_", color=color, ms=11, mew=2.5)
+    for beyond, edge, marker in ((upper > high, high, "^"), (lower < low, low, "v")):
+        if beyond:
+            axis.plot(place, edge, marker, color=color, ms=7, mew=0, clip_on=False)
+    axis.update_datalim([(end, low)])
+
+
+def _window(forecast: Plain) -> tuple[float, float]:
+    """The forecast window, drawn wide enough to be seen."""
+    first, last = floats(forecast["forecast_episodes"] or (None, None))
+    start = _points(forecast)[0].min(initial=floats(forecast["curve"]["episode"]).min(initial=first))
+    return first, first + max(last - first + 1, 0.08 * (last - start))
+
+
+def _mark_now(axis: Axes, forecasts: Sequence[Plain]) -> None:
+    """Where the log ends and the forecast begins."""
+    first = _window(forecasts[0])[0]
+    if np.isfinite(first):
+        axis.axvline(first, color=OBSERVED, lw=1, ls=(0, (3, 3)))

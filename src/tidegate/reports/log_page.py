@@ -9,21 +9,24 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import jinja2
 
 from ..checks.goodness import TESTS
 from ..comparison import Reason, Status, Verdict
+from .calendar import Clock
+from .changes import what_would_change
 from .log_pictures import (
     backtest_pictures,
     comparison_picture,
     evaluation_picture,
     scale_picture,
 )
-from .log_words import Plain, names, number, percent, sentence, shown, units, words
+from .log_words import Plain, names, sentence, words
+from .numbers import lift
 from .page import templates
+from .summary import unit_words, window_words
 
 Rows = Sequence[tuple[str, Any]]
 ROLES = {"candidate": "candidate", "safe": "safe policy", "difference": "difference"}
@@ -72,7 +75,9 @@ def log_page(record: Record | Plain) -> str:
     return template.render(
         **(_gate_words(data) if gates else {}),
         data=data,
-        units=units(data),
+        clock=Clock.of(data["provenance"]),
+        unit=unit_words(data),
+        window=window_words(data, data.get("safe" if gates else "forecast")),
         alerts=[*map(sentence, _caveats(data)), *_warnings(data)],
         tables=[table for role in _checked(data) for table in _tables(data, *role)],
         settings=_settings(data),
@@ -83,15 +88,15 @@ def log_page(record: Record | Plain) -> str:
 
 @functools.cache
 def _templates() -> jinja2.Environment:
-    found = templates(Path(__file__).parent / "templates")
-    found.filters.update(number=number, percent=percent, shown=shown, sentence=sentence)
+    found = templates()
     pictures = (backtest_pictures, comparison_picture, evaluation_picture, scale_picture)
     found.globals.update({draw.__name__: draw for draw in pictures})
     return found
 
 
-def _gate_words(data: Plain) -> dict[str, str]:
+def _gate_words(data: Plain) -> dict[str, Any]:
     """The verdict and the reason without the words of statistics."""
+    advantage = data["advantage"]
     says, joint = SAYS.get(data["reason"], ("cannot say whether", "nor whether"))
     if data["verdict"] == Verdict.DEPLOY.name and not data["guaranteed"]:
         says = "shows, by its numbers alone, that"
@@ -102,7 +107,14 @@ def _gate_words(data: Plain) -> dict[str, str]:
     joined = f", {joint} every guardrail holds ({', '.join(broken)})" if broken else ""
     if rails and not broken and data["verdict"] == Verdict.DEPLOY.name:
         joined = ", and that every guardrail holds"
-    return {"verdict": Verdict[data["verdict"]].value, "says": says, "joined": joined}
+    return {
+        "verdict": Verdict[data["verdict"]].value,
+        "says": says,
+        "joined": joined,
+        "passes": advantage["lower"] is not None and advantage["lower"] > -advantage["margin"],
+        "lift": lift(advantage["point"], data["safe"]),
+        "changes": what_would_change(data),
+    }
 
 
 def _checked(data: Plain) -> list[tuple[str, Sequence[Plain], bool]]:
@@ -125,29 +137,30 @@ def _caveats(data: Plain) -> list[str]:
 
 
 def _warnings(data: Plain) -> list[str]:
-    """One line each; the tables below give the details."""
-    return [
-        line
-        for whom, findings, _ in _checked(data)
-        for line in _alerts([one for one in findings if one["level"] == "WARNING"], whom)
-    ]
+    """One line for each cause; the tables below give the details."""
+    failed: list[str] = []
+    others: dict[str, list[tuple[str, Plain]]] = {}
+    for role, findings, _ in _checked(data):
+        warned = [one for one in findings if one["level"] == "WARNING"]
+        tests = [one for one in warned if one["value"] is not None and one["name"] in TESTS]
+        if tests:
+            failed.append(
+                f"The log fails goodness-of-fit tests for the {role} ({names(tests)}): the bounds may be too "
+                "narrow, or in the wrong place."
+            )
+        for one in warned:
+            if one not in tests:
+                others.setdefault(one["sentence"], []).append((role, one))
+    return [*failed, *(_alert(cause, group) for cause, group in others.items())]
 
 
-def _alerts(warned: Sequence[Plain], role: str) -> list[str]:
-    """Failed tests by name, other warnings as they are, what is not known in one line."""
-    failed = [one for one in warned if one["value"] is not None and one["name"] in TESTS]
-    others = [one for one in warned if one["value"] is not None and one["name"] not in TESTS]
-    unknown = [one for one in warned if one["value"] is None]
-    lines = [sentence(f"for the {role}: {one['sentence']}") for one in others]
-    if failed:
-        lines.insert(
-            0,
-            f"The log fails goodness-of-fit tests for the {role} ({names(failed)}): the bounds may be too "
-            "narrow, or in the wrong place.",
-        )
-    if unknown:
-        lines.append(f"Could not be determined for the {role}: {names(unknown)}.")
-    return lines
+def _alert(cause: str, group: Sequence[tuple[str, Plain]]) -> str:
+    """What one cause brings about, for which policies; names are given to what is not known."""
+    *others, last = dict.fromkeys(f"the {role}" for role, _ in group)
+    whom = f"{', '.join(others)} and {last}" if others else last
+    unknown = list({one["name"]: one for _, one in group if one["value"] is None}.values())
+    missing = f" Not known: {names(unknown)}." if unknown else ""
+    return f"For {whom}: {cause}{missing}"
 
 
 def _tables(data: Plain, role: str, findings: Sequence[Plain], folded: bool) -> list[Table]:

@@ -1,4 +1,7 @@
-"""The pictures of a record, drawn from its plain values: one for a wide window and one for a phone."""
+"""The pictures of a record, drawn from its plain values: one for a wide window and one for a phone.
+
+Each says in words, for those who cannot see it, what it shows.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,27 +10,21 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib.axes import Axes
 
-from .figures import (
-    CANDIDATE,
-    SAFE,
-    draw_backtest,
-    draw_comparison,
-    draw_evaluation,
-    draw_figure,
-    draw_scales,
-    floats,
-    legend_above,
-)
-from .log_words import Plain, axis_label, units
+from .backtest_figure import draw_advantages, draw_backtest
+from .calendar import Clock
+from .figures import CANDIDATE, SAFE, draw_comparison, draw_evaluation, draw_figure, floats
+from .log_words import Plain
+from .numbers import count, figure, signed
 from .page import inline_svg
+from .scale_figure import Row, draw_scales, scale_rows
 
-WIDE, NARROW, HEIGHT = 9.0, 3.6, 4.2  # inches; a narrow picture has its legend in fewer columns
+WIDE, NARROW, HEIGHT = 9.0, 4.4, 4.0  # inches; a narrow picture has its legend in one column
 ESTIMATES = {
     True: "by importance sampling around what a model of the rewards predicts (doubly robust: a wrong "
     "model adds noise, not bias)",
     False: "by importance sampling",
 }
-REACH = 3  # standard errors of the scales that must pass, which a picture shows
+OUTSIDE = "Arrows at an edge: there is more outside."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,12 +37,17 @@ class Picture:
 
 
 def picture(
-    title: str, caption: str, draw: Callable[[Axes, int], Axes], *, height: float = HEIGHT
+    description: str, caption: str, draw: Callable[[Axes, int], Axes], *, height: float = HEIGHT
 ) -> Picture:
     """Draw it twice; `draw` gets the number of columns that its legend may have."""
-    wide = draw_figure(WIDE, height, lambda axis: draw(axis, 2))
+    wide = draw_figure(WIDE, height, lambda axis: draw(axis, 3))
     narrow = draw_figure(NARROW, height, lambda axis: draw(axis, 1))
-    return Picture(inline_svg(wide, title), inline_svg(narrow, f"{title}, narrow"), caption)
+    return Picture(inline_svg(wide, description), inline_svg(narrow, description), caption)
+
+
+def clock_of(data: Plain) -> Clock:
+    """What the numbers on the time axis of a record mean."""
+    return Clock.of(data["provenance"])
 
 
 def estimates(data: Plain) -> str:
@@ -55,18 +57,16 @@ def estimates(data: Plain) -> str:
 
 def comparison_picture(data: Plain) -> Picture:
     """Both policies: estimated returns, trends and forecasts."""
+    policies = {"candidate": data["candidate"], "safe policy": data["safe"]}
+    told = "; ".join(f"{name} {_interval(one)}" for name, one in policies.items())
     return picture(
-        "Estimated returns, trends and forecasts of both policies",
+        f"Estimated returns, trends and forecasts of both policies. Forecast of the mean return: {told}.",
         "Dots: what the candidate (orange) and the safe policy (blue) would have earned in single test "
         f"episodes, {estimates(data)}. Circles: means of consecutive episodes with their standard "
-        "errors. Lines: fitted trends. Boxes at the right: forecasts with their intervals, drawn wide "
-        f"enough to be seen. {data['settings']['rule']}",
+        "errors. Lines: fitted trends. Bars at the right, after the end of the log: forecasts with their "
+        f"intervals. {OUTSIDE}",
         lambda axis, columns: draw_comparison(
-            axis,
-            data["candidate"],
-            data["safe"],
-            time_label=axis_label(data),
-            legend_columns=columns,
+            axis, data["candidate"], data["safe"], clock_of(data), legend_columns=columns
         ),
     )
 
@@ -74,74 +74,86 @@ def comparison_picture(data: Plain) -> Picture:
 def evaluation_picture(data: Plain, forecast: Plain, stationary: Plain | None = None) -> Picture:
     """One policy: its estimated returns, trend and forecast, and the forecast if nothing changed."""
     still = ", and the forecast if nothing changed" if stationary else ""
+    told = f"; if nothing changed, {_interval(stationary)}" if stationary else ""
     return picture(
-        "Estimated returns, trend and forecast",
+        "Estimated returns, trend and forecast of the policy. Forecast of the mean return: "
+        f"{_interval(forecast)}{told}.",
         f"Dots: what the policy would have earned in single episodes, {estimates(data)}. Circles: means of "
-        "consecutive episodes with their standard errors. Line: the fitted trend. Boxes at the right: "
-        f"the forecast with its interval{still}.",
+        "consecutive episodes with their standard errors. Line: the fitted trend. Bars at the right, after "
+        f"the end of the log: the forecast with its interval{still}. {OUTSIDE}",
         lambda axis, columns: draw_evaluation(
-            axis,
-            forecast,
-            stationary,
-            time_label=axis_label(data),
-            legend_columns=columns,
+            axis, forecast, stationary, clock_of(data), legend_columns=columns
         ),
     )
 
 
-def scale_picture(data: Plain) -> Picture:
-    """The advantage at each time scale, near the scales that must pass."""
-    scales = data["advantage"]["scales"]
-    count, ahead = len(scales), int(np.sum(floats(one["point"] for one in scales) > 0))
+def _interval(forecast: Plain) -> str:
+    point, lower, upper = (figure(forecast[name]) for name in ("point", "lower", "upper"))
+    return f"{point}, between {lower} and {upper}"
+
+
+def scale_picture(advantage: Plain, clock: Clock) -> Picture:
+    """The bound that decides: on all that must pass together, and at each time scale."""
+    rows = scale_rows(advantage, clock.span)
+    line = "zero" if not advantage["margin"] else f"{figure(-advantage['margin'])}"
     return picture(
-        f"Forecast advantage of the candidate at {count} time scales, of which {ahead} are above zero",
-        "The forecast advantage at each time scale. Thick bars: one standard error of noise; thin bars: "
-        "with the bias. Diamond: the leading scale. Filled circles must pass, open ones must not "
-        "contradict, grey ones are not asked. Right of the vertical line the candidate is better. What "
-        "lies far from the scales that must pass is cut off at the edge.",
-        lambda axis, columns: _draw_scales(axis, data["advantage"], units(data), columns),
-        height=1.8 + 0.3 * count,
+        f"The forecast advantage of the candidate with the bound that decides, at level "
+        f"{figure(advantage['level'])}. {' '.join(map(_told, rows))}",
+        "Marks: the forecast advantage. Bars: from there to the bound that decides, at its level. What must "
+        f"pass is green if all of its bar is right of the line at {line}, else orange. Open circles must not "
+        "contradict: these have their upper bound, and turn red if all of the bar is left of the line. "
+        f"Grey ones are not asked. {OUTSIDE}",
+        lambda axis, columns: draw_scales(axis, advantage, clock.span, legend_columns=columns),
+        height=1.5 + 0.3 * len(rows),
     )
 
 
-def _draw_scales(axis: Axes, advantage: Plain, units: str, columns: int) -> Axes:
-    draw_scales(axis, advantage, units)
-    asked = [one for one in advantage["scales"] if one["role"] in ("leads", "must pass")]
-    points, errors = (floats(one[name] for one in asked) for name in ("point", "standard_error"))
-    finite = [
-        end for end in (0.0, *(points - REACH * errors), *(points + REACH * errors)) if np.isfinite(end)
-    ]
-    edge = 0.05 * (max(finite) - min(finite))
-    if edge > 0:
-        axis.set_xlim(min(finite) - edge, max(finite) + edge)
-    legend_above(axis, ncols=4 if columns > 1 else 1, markerscale=1)
-    return axis
+def _told(row: Row) -> str:
+    """A row of the picture as a sentence."""
+    side = "at most" if row.role == "must not contradict" else "at least"
+    role = "" if row.role == "together" else f" ({row.role})"
+    return f"{row.label.capitalize()}{role}: {signed(row.point, 3)}, {side} {signed(row.bound, 3)}."
 
 
 def backtest_pictures(data: Plain) -> list[Picture]:
-    """One for each policy; none without a backtest."""
+    """The difference, then each policy; none without a backtest."""
     past = data.get("backtest")
     if not past or not past["dates"]:
         return []
-    roles = {"candidate": ("candidate", CANDIDATE), "safe": ("safe policy", SAFE)}
     if past["candidate"] == past["safe"]:
-        roles = {"safe": ("logged policy", SAFE)}
-    return [_backtest_picture(data, role, *style) for role, style in roles.items()]
+        return [_backtest_picture(data, "safe", "logged policy", SAFE)]
+    return [
+        _advantage_picture(data),
+        _backtest_picture(data, "candidate", "candidate", CANDIDATE),
+        _backtest_picture(data, "safe", "safe policy", SAFE),
+    ]
+
+
+def _advantage_picture(data: Plain) -> Picture:
+    past = data["backtest"]
+    opened, came = past["verdicts"].count("DEPLOY"), floats(past["difference"])
+    better = int(np.sum(came > 0))
+    return picture(
+        f"Candidate minus safe policy at {count(len(past['dates']), 'past date')}: the gate opened at "
+        f"{opened} of them; in the time that followed, the candidate did better after {better} of them.",
+        "Candidate minus safe policy at each past date. Bars: from the forecast advantage (diamond) down to "
+        "the bound that decides; green and filled where the gate would have opened. Beside it, what was "
+        "measured in the time that followed, with its 95 % noise: a red cross where the candidate did "
+        f"worse. {OUTSIDE}",
+        lambda axis, columns: draw_advantages(axis, past, clock_of(data), legend_columns=columns),
+    )
 
 
 def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
+    held = data["backtest"]["coverage"][role]
     return picture(
-        f"Backtest of the {name}",
+        f"Backtest of the {name}: the interval held what came next at {held['count']} of {held['total']} "
+        "dates.",
         f"The {name} at each past date: the forecast with its interval, and the mean return that was "
         "then measured. Green dots lie in the interval of what could be measured, red crosses "
         "outside. That interval is the wider one, since what came next is known only with noise. "
-        "An interval that dwarfs the others is cut off at the edge.",
+        f"{OUTSIDE}",
         lambda axis, columns: draw_backtest(
-            axis,
-            data["backtest"],
-            role,
-            color,
-            time_label=axis_label(data),
-            legend_columns=columns,
+            axis, data["backtest"], role, color, clock_of(data), legend_columns=columns
         ),
     )

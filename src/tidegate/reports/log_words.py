@@ -6,21 +6,24 @@ from typing import Any
 
 from markupsafe import Markup
 
+from .numbers import figure, signed
+
 Plain = Mapping[str, Any]
-UNITS = {"episode": "episodes", "hour": "hours", "day": "days", "number": "units of time"}
-AXES = {
-    "episode": "episode",
-    "hour": "hours since the first episode",
-    "day": "days since the first episode",
-    "number": "time",
-}
 
 
 def number(value: float | None) -> str | Markup:
     """A number rounded for reading, with the record's own digits behind it."""
-    if value is None:
-        return "not known"
-    return _data(value, f"{value:,.0f}" if 1000 <= abs(value) < 1e12 else f"{value:.4g}")
+    return "not known" if value is None else _data(value, figure(value))
+
+
+def change(value: float | None) -> str | Markup:
+    """The same with its sign."""
+    return "not known" if value is None else _data(value, signed(value))
+
+
+def moment(text: str) -> str:
+    """A moment of a record, as in 2026-03-04 13:05 UTC."""
+    return f"{text[:10]} {text[11:16]} UTC"
 
 
 def percent(value: float | None) -> str | Markup:
@@ -57,13 +60,3 @@ def words(name: str) -> str:
 def names(findings: Sequence[Plain]) -> str:
     """The findings by name."""
     return ", ".join(words(one["name"]) for one in findings)
-
-
-def units(data: Plain) -> str:
-    """What the lookahead counts."""
-    return UNITS[data["provenance"]["time_unit"]]
-
-
-def axis_label(data: Plain) -> str:
-    """What the time axis shows."""
-    return AXES[data["provenance"]["time_unit"]]

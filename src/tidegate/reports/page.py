@@ -11,40 +11,51 @@ from matplotlib.figure import Figure
 
 from ..record import write_whole
 from .figures import STYLE
+from .log_words import change, moment, number, percent, sentence, shown
+from .palette import color, palette_css, themed
 
 # Nothing is loaded, run or sent, even if a name from a log should get through as markup.
 CONTENT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 )
+FILTERS = (number, change, percent, moment, shown, sentence, color)
+HERE = Path(__file__).parent / "templates"
 
 
-def templates(folder: Path) -> jinja2.Environment:
-    """The page templates of a folder; a missing value is an error."""
+def templates(folder: Path = HERE) -> jinja2.Environment:
+    """The page templates of a folder, beside those of all pages; a missing value is an error."""
     found = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder, HERE]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.globals["content_policy"] = CONTENT_POLICY
+    found.filters.update({one.__name__: one for one in FILTERS})
+    found.globals.update(content_policy=CONTENT_POLICY, palette=Markup(palette_css()))
     return found
 
 
-def inline_svg(figure: Figure, title: str) -> Markup:
-    """The figure as an SVG element that scales with the page, with a title for screen readers."""
+def inline_svg(figure: Figure, description: str) -> Markup:
+    """The figure as an SVG element that scales with the page and takes its colours and its font.
+
+    `description` says in words and numbers what is to be seen.
+    """
     buffer = io.StringIO()
-    with plt.rc_context({**STYLE, "svg.hashsalt": title}):
-        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None})
+    salt = f"{description} {figure.get_size_inches()}"  # no name in a page twice
+    with plt.rc_context({**STYLE, "svg.hashsalt": salt}):
+        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
     plt.close(figure)
     svg = buffer.getvalue()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r'<svg ([^>]*?)width="[^"]*" ?', r"<svg \1", svg, count=1)
-    svg = re.sub(r'<svg ([^>]*?)height="[^"]*" ?', r"<svg \1", svg, count=1)
+    for pattern in (r'(?<=<svg )([^>]*?)(?:width|height)="[^"]*" ?',) * 2:
+        svg = re.sub(pattern, r"\1", svg, count=1)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    return Markup(svg.replace(">", f' role="img" aria-label="{Markup.escape(title)}">', 1))
+    svg = re.sub(r"font-family: [^;\"]*; ?", "", svg)
+    return Markup(themed(svg).replace(">", f' role="img" aria-label="{Markup.escape(description)}">', 1))
 
 
-def save_svg(figure: Figure, path: Path, title: str) -> None:
-    """The figure as a file of its own."""
-    write_whole(path, inline_svg(figure, title))
+def save_svg(figure: Figure, path: Path, description: str) -> None:
+    """The figure as a file of its own, which brings its font and its colours."""
+    style = f"<style>svg {{ font-family: sans-serif; }}\n{palette_css('svg')}</style>"
+    write_whole(path, str(inline_svg(figure, description)).replace(">", f">{style}", 1))

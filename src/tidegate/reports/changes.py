@@ -1,0 +1,76 @@
+"""What would change a verdict: how far it is from turning, and how much more data would help.
+
+A constant that is added to the candidate's return moves its bound by as much. So the bound itself says how
+far the verdict is from turning.
+"""
+
+from collections.abc import Iterator
+
+from ..comparison import Reason, Verdict
+from .calendar import Clock
+from .log_words import Plain
+from .numbers import figure, signed
+
+MORE_DATA = (Reason.NOT_BETTER.name, Reason.NO_EPISODES.name, Reason.TOO_FEW_EPISODES.name)
+
+
+def what_would_change(data: Plain) -> list[str]:
+    """Sentences, from the record of a gate."""
+    if data["verdict"] == Verdict.DEPLOY.name:
+        return list(_until_shut(data))
+    return [*_broken_guardrails(data), *_until_open(data)]
+
+
+def _until_shut(data: Plain) -> Iterator[str]:
+    lower = data["advantage"]["lower"]
+    if lower is not None and lower > 0:
+        yield (
+            f"A cost of {figure(lower, 3)} per episode that the log does not hold, or an advantage "
+            "overestimated by as much, would shut the gate."
+        )
+    yield "It is a forecast for this time only: ask again when it is over."
+
+
+def _until_open(data: Plain) -> Iterator[str]:
+    reason, advantage = data["reason"], data["advantage"]
+    lower = advantage["lower"]
+    if reason == Reason.NOT_BETTER.name and (advantage["upper"] or 0.0) < -advantage["margin"]:
+        yield (
+            f"Another candidate. Even the upper bound of the advantage, {signed(advantage['upper'], 3)}, is "
+            "below zero: more data is not expected to help."
+        )
+        return
+    if reason == Reason.NOT_BETTER.name and lower is not None:
+        yield (
+            f"{figure(-lower, 3)} more per episode from the candidate would open the gate: so far is the "
+            "bound from zero."
+        )
+    if reason == Reason.SCALES_DISAGREE.name:
+        yield from _contradictions(data)
+    if reason == Reason.RANGE_DISAGREES.name:
+        bound = signed(data["range"]["lower"], 3)
+        yield f"The bound for the range of the rewards, {bound}, would have to be above zero."
+    if reason == Reason.NOT_GUARANTEED.name:
+        yield "By its numbers the candidate passes. What is named below would have to be mended."
+    if reason in MORE_DATA and data.get("outlook"):
+        yield data["outlook"]["sentence"]
+
+
+def _contradictions(data: Plain) -> Iterator[str]:
+    clock, limit = Clock.of(data["provenance"]), -data["advantage"]["margin"]
+    for one in data["advantage"]["scales"]:
+        if one["watched"] and one["upper"] is not None and one["upper"] < limit:
+            yield (
+                f"The last {clock.span(one['span'])} would have to stop pointing the other way: they "
+                f"forecast {signed(one['point'], 3)}, and at most {signed(one['upper'], 3)}."
+            )
+
+
+def _broken_guardrails(data: Plain) -> Iterator[str]:
+    rails = data["guardrails"]["outcomes"] if data.get("guardrails") else []
+    for one in rails:
+        if not one["holds"]:
+            yield (
+                f"The guardrail ‘{one['outcome']}’ would have to hold: its worst change is "
+                f"{signed(one['bound'], 3)}, and its margin is {figure(one['margin'], 3)}."
+            )
