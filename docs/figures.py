@@ -18,10 +18,10 @@ if __name__ == "__main__":
     run = run_demo(seed=0).shown
     advantage = run.showcase.advantage
     with plt.rc_context(STYLE):
-        figure = plt.figure(figsize=(9, 7.2), layout="constrained")
-        above, below = figure.subfigures(2, height_ratios=(4.2, 3.0))
-        draw_showcase(above.subplots(), run)
-        draw_scales(below.subplots(), plain(advantage), CLOCK.span)
+        figure, (above, below) = plt.subplots(2, figsize=(9, 7.8), height_ratios=(4.2, 3.4))
+        figure.subplots_adjust(left=0.18, right=0.86, top=0.95, bottom=0.07, hspace=0.42)
+        draw_showcase(above, run)
+        draw_scales(below, plain(advantage), CLOCK.span)
     save_svg(
         figure,
         HERE / "decision.svg",

@@ -197,6 +197,12 @@ def test_a_report_is_made_of_the_same_record(shell: Shell, monkeypatch: pytest.M
     assert len(json.loads(result.out)["backtest"]["dates"]) == 3
 
 
+def test_a_plan_can_be_a_page(shell: Shell) -> None:
+    result = shell("plan", "log.csv", *CANDIDATE, *PAPER_FLAGS, "--report", "plan.html")
+    assert result.code == 0, result.err
+    assert "How many more episodes?" in Path("plan.html").read_text()
+
+
 def test_columns_come_from_flags_and_from_a_file(shell: Shell) -> None:
     renamed = LOG.rename({"reward": "profit", "behavior_prob": "p", "episode": "visit"})
     renamed.with_columns(pl.col("p").log(), pl.col("new_prob").log()).write_csv("mine.csv")

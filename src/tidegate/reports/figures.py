@@ -200,14 +200,22 @@ def margined(shown: Iterable[float]) -> tuple[float, float]:
 
 
 def legend_above(axis: Axes, ncols: int, handles: Any = None) -> None:
-    """A legend as wide as the figure, which cannot cover a curve."""
-    figure = axis.get_figure()
-    if figure is None or (handles is None and not axis.get_legend_handles_labels()[0]):
+    """A legend that cannot cover a curve: as wide as the figure, or above its axis if that has others."""
+    handles = handles or axis.get_legend_handles_labels()[0]
+    figure, grid = axis.get_figure(), axis.get_gridspec()
+    if figure is None or not handles:
         return
-    figure.legend(
-        loc="outside upper left", ncols=ncols, fontsize=9, borderaxespad=0.2,
-        handles=handles or axis.get_legend_handles_labels()[0], columnspacing=1.4, handlelength=1.6,
-    )  # fmt: skip
+    style: Any = {
+        "handles": handles,
+        "ncols": ncols,
+        "fontsize": 9,
+        "columnspacing": 1.4,
+        "handlelength": 1.6,
+    }
+    if grid is not None and grid.nrows > 1:
+        axis.legend(loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.3, **style)
+    else:
+        figure.legend(loc="outside upper left", borderaxespad=0.2, **style)
 
 
 def _draw_trend(axis: Axes, forecast: Plain, color: str, name: str) -> None:
