@@ -16,6 +16,8 @@ for name, value in {
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from tidegate.arrays import forget_programs  # noqa: E402
+
 
 @pytest.fixture(autouse=True)
 def double_precision() -> Iterator[None]:
@@ -28,4 +30,5 @@ def double_precision() -> Iterator[None]:
 def fresh_programs() -> Iterator[None]:
     """A process may hold only so many mappings, and every compiled program has some."""
     yield
+    forget_programs()
     jax.clear_caches()  # type: ignore[no-untyped-call]

@@ -20,7 +20,6 @@ PAGES = [
 ]
 EXPIRY = re.compile(r"good until [-\d]+ [\d:]+ UTC")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
-EXPIRY = re.compile(r"good until [-\d]+ [:\d]+ UTC")
 
 
 def _same(printed: str, shown: str) -> bool:

@@ -328,7 +328,7 @@ def _record(
         effective_sample_size=worth,
         episode_numbers=episode_numbers,
         returns=returns,
-        forecast_times=axis.forecast_times,
+        forecast_times=np.asarray(axis.forecast_times),
         curve_times=curve[0],
         curve=curve[1],
     )
