@@ -118,7 +118,7 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert "<script" not in page
     assert CONTENT_POLICY in html.unescape(page)
     assert page.count("<figure") == 4
-    assert "candidate: forecast, 95% interval" in page
+    assert "95% interval of the forecast" in page
     assert "KEEP" in page or "DEPLOY" in page
     assert page.count("<td>leads</td>") == 1
 
