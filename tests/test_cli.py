@@ -120,7 +120,7 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert page.count("<figure") == 4
     assert "95% interval of the forecast" in page
     assert "KEEP" in page or "DEPLOY" in page
-    assert page.count("<td>leads</td>") == 1
+    assert page.count(">leads</td>") == 1
 
 
 def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path, compiled: dict[str, str]) -> None:
