@@ -54,6 +54,7 @@ verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against pu
 bench: $(VENV)/.bench  ## speed and memory, as ratios to named peers
 	$(BIN)/python benchmarks/interval.py
 	$(BIN)/python benchmarks/decision.py
+	$(BIN)/python benchmarks/commands.py
 
 diabetes: $(VENV)/.bench $(SIMGLUCOSE)/.done  ## patient-days per second against simglucose, and the solvers
 	$(BIN)/python benchmarks/diabetes.py

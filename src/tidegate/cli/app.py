@@ -1,6 +1,7 @@
 """The command line: each command wraps one library function. Numerical libraries load when needed."""
 
 import enum
+import gc
 import json
 import os
 import sys
@@ -16,6 +17,8 @@ from .compiled import OFF, VARIABLE, cache_folder, clear, keep_programs, size
 from .exits import Commands, discard_unwritten, ended
 from .log_commands import add_commands
 from .printing import printable, tell
+
+GARBAGE = 100_000  # objects; with Python's own 700, collecting takes a tenth of a short command
 
 app = typer.Typer(
     cls=Commands,
@@ -218,6 +221,7 @@ def _speeds(text: str) -> list[int]:
 
 def main() -> None:
     """Entry point: errors are one paragraph and exit code 2, never a traceback."""
+    gc.set_threshold(GARBAGE)
     code = ended(app)
     discard_unwritten()
     sys.exit(code)
