@@ -203,6 +203,8 @@ def _evaluation(console: Console, record: Evaluation) -> None:
     worst = [one for one in record.findings if one.level is not Level.OK]
     if worst:
         _findings(console, worst, "What to know about this log")
+    if record.overlap is Overlap.HELD_OUT:
+        _say(console, record.overlap.value)
     _close(console, record, "bold")
 
 
