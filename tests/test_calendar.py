@@ -127,6 +127,8 @@ def test_changes_and_counts() -> None:
         (-0.013, 0.42, 0.40, 0.44, "-3.1 % over the safe policy's 0.42"),
         (0.013, -0.42, -0.44, -0.40, "+3.1 % of the size of the safe policy's -0.42"),
         (50.0, 4.0, 3.0, 5.0, "+1,250 % over the safe policy's 4"),
+        (0.144, 0.139, 0.13, 0.15, "+104 % over the safe policy's 0.139"),
+        (0.0996, 0.1, 0.09, 0.11, "+100 % over the safe policy's 0.1"),
         (0.013, 0.42, -0.1, 0.9, None),
         (0.013, 0.0, 0.0, 0.0, None),
         (None, 0.42, 0.40, 0.44, None),

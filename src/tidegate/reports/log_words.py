@@ -28,7 +28,7 @@ def moment(text: str) -> str:
 
 def percent(value: float | None) -> str | Markup:
     """A share as a percentage."""
-    return "not known" if value is None else _data(value, f"{100 * value:.3g}\u00a0%")
+    return "not known" if value is None else _data(value, f"{figure(100 * value, 3)}\u00a0%")
 
 
 def _data(value: float, text: str) -> Markup:

@@ -11,7 +11,8 @@ def figure(value: float | None, digits: int = 4) -> str:
         return "not known"
     if value == round(value) and abs(value) < 1e15:
         return f"{value + 0.0:,.0f}"
-    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.{digits}g}"
+    whole = min(1000.0, 10.0**digits - 0.5)  # from here on, these digits would need an exponent
+    return f"{value:,.0f}" if whole <= abs(value) < 1e15 else f"{value:.{digits}g}"
 
 
 def signed(value: float | None, digits: int = 4) -> str:
