@@ -1,6 +1,7 @@
 """Programs are traced once for all processes: what makes them the same, and what does not."""
 
 import functools
+import hashlib
 import os
 import subprocess
 import sys
@@ -107,6 +108,18 @@ def test_a_damaged_program_is_made_again(folder: Path, damage: Callable[[bytes],
     forget_programs()
     assert float(run(values)) == float(first)
     assert len(path.read_bytes()) == len(whole)
+
+
+def test_nothing_is_read_from_a_folder_that_others_may_write(folder: Path) -> None:
+    """JAX may keep its programs in one that many share; what is read here is code that runs."""
+    run, values = kept(effective_sample_size), np.arange(1.0, 9.0)
+    first = run(values)
+    (path,) = programs(folder)
+    path.write_bytes(hashlib.sha256(b"evil").digest() + b"evil")  # a seal that holds, around no program
+    folder.chmod(0o777)
+    forget_programs()
+    assert float(run(values)) == float(first)
+    assert path.read_bytes().endswith(b"evil")
 
 
 def test_without_a_folder_the_numbers_are_the_same_to_the_bit(folder: Path) -> None:

@@ -14,6 +14,7 @@ import hashlib
 import math
 import os
 import pickle
+import stat
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -192,9 +193,19 @@ def _quick_options_known() -> bool:
     return True
 
 
+def owned(folder: Path) -> bool:
+    """Whether nobody else may put programs there."""
+    if not hasattr(os, "getuid"):
+        return True
+    found = folder.stat()
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
 def _program_path(name: str) -> Path | None:
     folder = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    return Path(folder) / f"{name}.program" if folder and Path(folder).is_dir() else None
+    if not folder or not Path(folder).is_dir() or not owned(Path(folder)):
+        return None
+    return Path(folder) / f"{name}.program"
 
 
 def _read_program(name: str) -> Callable[[list[Any]], Any] | None:

@@ -278,7 +278,7 @@ class ComparisonTest(eqx.Module):
         """The trend of the leading model, for a test of whether a richer one fits better."""
 
     @abc.abstractmethod
-    def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
+    def lead(self, series: Series, past: Series, axis: TimeAxis) -> LeadingTrend:
         """The trend that forecasts `series`, chosen from those tried on `past`."""
 
     @abc.abstractmethod
@@ -334,9 +334,8 @@ class _OneBasis(ComparisonTest):
         """The regression at these times."""
         return trend_design(self.basis, series.times, series.present, axis, corrected=self.corrected)
 
-    def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
-        fit = fit_trend(self.design(series, axis), series.returns)
-        return LeadingTrend(jnp.asarray(axis.length), fit, axis.trusted, jnp.asarray(axis.longest_trusted))
+    def lead(self, series: Series, past: Series, axis: TimeAxis) -> LeadingTrend:
+        return LeadingTrend(jnp.asarray(axis.length), fit_trend(self.design(series, axis), series.returns))
 
     def forecast(
         self, series: Series, past: Series, terms: Terms, side: Side
@@ -525,9 +524,8 @@ class Multiscale(_OnDifference):
     def _tried(self, series: Series, past: Series, terms: Terms, caution: Any) -> ModelForecasts:
         return tried_forecasts(self.models, series, past, terms.axis, terms.multipliers, caution=caution)
 
-    def lead(self, series: Series, past: Series, axis: TimeAxis, *, cautious: bool = False) -> LeadingTrend:
-        caution = self.models.caution if cautious else 0.0
-        return leading_model(self.models, series, past, axis, caution)
+    def lead(self, series: Series, past: Series, axis: TimeAxis) -> LeadingTrend:
+        return leading_model(self.models, series, past, axis)
 
     def forecast(
         self, series: Series, past: Series, terms: Terms, side: Side

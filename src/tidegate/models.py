@@ -197,24 +197,16 @@ def tried_forecasts(
 
 
 class LeadingTrend(eqx.Module):
-    """The trend that forecasts, and how much time it is fitted to.
-
-    `longest` is the longest lookahead that it can be trusted for; `tried` whether the one asked for is.
-    """
+    """The trend that forecasts, and how much time it is fitted to."""
 
     span: Float[Array, ""]
     fit: TrendFit
-    tried: Bool[Array, ""]
-    longest: Float[Array, ""]
 
 
-def leading_model(
-    models: TrendModels, series: Series, past: Series, axis: TimeAxis, caution: float = 0.0
-) -> LeadingTrend:
+def leading_model(models: TrendModels, series: Series, past: Series, axis: TimeAxis) -> LeadingTrend:
     """The leading model, without a bootstrap."""
-    spans, fits, _, choice = _tried(models, series, past, axis, caution)
-    fit = map_leaves(lambda leaf: leaf[choice.best], fits)
-    return LeadingTrend(spans[choice.best], fit, choice.tried, choice.longest)
+    spans, fits, _, choice = _tried(models, series, past, axis, caution=0.0)
+    return LeadingTrend(spans[choice.best], map_leaves(lambda leaf: leaf[choice.best], fits))
 
 
 def _tried(

@@ -6,7 +6,6 @@ never be used. A program that is loaded is code that runs, so the folder must be
 
 import os
 import shutil
-import stat
 import sys
 from pathlib import Path
 
@@ -52,10 +51,9 @@ def keep_programs() -> None:
 
 def require_own(folder: Path) -> None:
     """Nobody else may put programs here."""
-    found = folder.stat()
-    if not hasattr(os, "getuid"):
-        return
-    if found.st_uid != os.getuid() or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    from ..arrays import owned
+
+    if not owned(folder):
         raise SettingsError(
             f"{folder} can be written by others", remedy=f"Name a folder of your own in {VARIABLE}."
         )
