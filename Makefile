@@ -2,10 +2,12 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 SIMGLUCOSE := .venv-simglucose
+STREAMS := .venv-streams
+DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit verify bench diabetes peer figures clean
+.PHONY: help demo test lint types unit verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 10
@@ -59,6 +61,19 @@ bench: $(VENV)/.bench  ## speed and memory, as ratios to named peers
 diabetes: $(VENV)/.bench $(SIMGLUCOSE)/.done  ## patient-days per second against simglucose, and the solvers
 	$(BIN)/python benchmarks/diabetes.py
 
+# Archives that hold data. pip asks an archive of sources for its name and version, which takes setuptools and
+# NumPy, in a place of their own; nothing of it is installed.
+$(STREAMS)/.done: constraints.txt benchmarks/streams.txt
+	test -x $(STREAMS)/bin/python || $(PYTHON) -m venv $(STREAMS)
+	$(STREAMS)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt numpy setuptools
+	$(STREAMS)/bin/pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+	  --require-hashes -r benchmarks/streams.txt -d $(STREAMS)/archives
+	touch $@
+
+streams: $(VENV)/.run $(STREAMS)/.done  ## gates in real streams: errors and intervals (downloads 50 MB)
+	$(BIN)/python benchmarks/streams.py build --archives $(STREAMS)/archives --out out/streams
+	$(BIN)/python benchmarks/streams.py run out/streams/*.npz --dates $(DATES) --out out/streams/gates.csv
+
 peer: $(VENV)/.bench  ## one run in PyTorch against ours (installs PyTorch)
 	$(PIP) -e '.[peer]'
 	$(BIN)/python benchmarks/torch_peer.py
@@ -67,4 +82,4 @@ figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) $(SIMGLUCOSE) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) build dist demo.html

@@ -11,7 +11,7 @@ be better. Covered: share of 95 % intervals of the candidate that hold the truth
 import argparse
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,11 @@ from tidegate import (
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
-    Multiscale,
     TabularPolicy,
     Verdict,
     forecast_performance,
     safety_test,
 )
-from tidegate.models import TrendModels
 from tidegate.presets import multiscale_forecast
 
 Array = npt.NDArray[Any]
@@ -156,12 +154,10 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=1_000, help="length of a log")
     parser.add_argument("--lookahead", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--tolerance", type=float, default=TrendModels().tolerance)
     parser.add_argument("--methods", nargs="+", default=["multiscale", "paper"])
     given = parser.parse_args()
     paper = ForecastSettings(given.lookahead)
-    multiscale = replace(multiscale_forecast(paper), test=Multiscale(TrendModels(tolerance=given.tolerance)))
-    methods = {"multiscale": multiscale, "paper": paper}
+    methods = {"multiscale": multiscale_forecast(paper), "paper": paper}
     print(f"{given.logs} logs of each drift, {given.episodes} episodes, look-ahead {given.lookahead}")
     print("\n| drift | method | wrong % | right % | covered % | median width |")
     print("|---|---|---|---|---|---|")

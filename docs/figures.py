@@ -25,7 +25,7 @@ if __name__ == "__main__":
     save_svg(
         figure,
         HERE / "decision.svg",
-        "One decision: returns, trends and forecasts of both policies; and the forecast advantage at every "
-        f"time scale, {signed(advantage.point, 3)} at the one that leads, at least "
+        "One decision: returns, trends and forecasts of both policies; and the forecast advantage by the "
+        f"models of its trend, {signed(advantage.point, 3)} by all together, at least "
         f"{signed(advantage.lower, 3)}.",
     )

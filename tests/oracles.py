@@ -1,9 +1,9 @@
-"""Slow textbook twins, written from the paper's algorithms with NumPy loops and explicit inverses."""
+"""Slow textbook twins in NumPy loops and explicit inverses: the paper's algorithms, and Gaussians."""
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,52 @@ def percentile_interval(
     return (
         order_statistic(forecasts, alpha / 2 * b, up=False),
         order_statistic(forecasts, (1 - alpha / 2) * b, up=True),
+    )
+
+
+class Gaussian(NamedTuple):
+    """What a normal prior makes of some values: log density, a forecast with the values' weights in it, and
+    the path below the noise.
+    """
+
+    log_density: float
+    weights: Vector
+    mean: float
+    variance: float
+    path: Vector
+
+
+def gaussian_forecast(
+    *,
+    values: Vector,
+    noise: Vector,
+    movement: Matrix,
+    features: Matrix,
+    variances: Vector,
+    ahead: Vector,
+    ahead_variance: float,
+    ahead_features: Vector,
+) -> Gaussian:
+    """Universal kriging (Cressie, 1993, section 3.4): the first feature is a level that may be anything.
+
+    The best weights with a sum of 1 forecast; the density is integrated over the level.
+    """
+    whole = movement + np.diag(noise) + features[:, 1:] @ np.diag(variances) @ features[:, 1:].T
+    across = ahead + features[:, 1:] @ (variances * ahead_features[1:])
+    own = ahead_variance + variances @ ahead_features[1:] ** 2
+    count = values.size
+    bordered = np.block([[whole, np.ones((count, 1))], [np.ones((1, count)), np.zeros((1, 1))]])
+    weights = np.linalg.solve(bordered, np.append(across, 1.0))[:count]
+    inverse = np.linalg.inv(whole)
+    level = np.sum(inverse @ values) / inverse.sum()
+    distances = inverse @ (values - level)
+    log_determinant = (count - 1) * math.log(2 * math.pi) + np.linalg.slogdet(whole)[1]
+    return Gaussian(
+        float(-0.5 * ((values - level) @ distances + log_determinant + math.log(inverse.sum()))),
+        weights,
+        float(weights @ values),
+        float(own - 2 * weights @ across + weights @ whole @ weights),
+        values - noise * distances,
     )
 
 

@@ -74,7 +74,7 @@ def test_no_two_keywords_share_a_name() -> None:
 def test_editors_know_every_keyword() -> None:
     parts = (PlainSettings, Columns, LogFile, SearchChoices)
     fields = [{one.name for one in dataclasses.fields(kind)} for kind in parts]
-    common = set.union(*fields[:3]) - {"source", "columns"}
+    common = set.union(*fields[:3]) - {"source", "columns", "calendar"}
     assert set(get_type_hints(Named)) == common
     assert set(get_type_hints(NamedSearch)) == common | fields[3]
     for command in COMMANDS:
@@ -252,6 +252,7 @@ def test_columns_as_people_write_them() -> None:
         ({"lokahead": 5}, r"gate takes no 'lokahead'\. Did you mean 'lookahead'"),
         ({"feature": "user_age"}, r"gate takes no 'feature'\. Did you mean 'features'"),
         ({"entropy": 0.1}, r"gate takes no 'entropy'"),
+        ({"calendar": (7.0,)}, r"gate takes no 'calendar'"),
         ({"zzz": 1}, r"gate takes no 'zzz'\. Expected some of candidate, .*lookahead.*reward.*memory_limit"),
         ({"alpha": 2}, r"alpha is 2"),
         ({"order": 2}, r"the preset 'multiscale' has no order to choose"),

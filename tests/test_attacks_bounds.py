@@ -390,7 +390,7 @@ def padded() -> EpisodeLog:
     lengths[[17, 40]] = 9, 7
     recorded = rng.uniform(0.1, 0.6, (n, t))
     recorded[5, 0] = 0.0
-    return EpisodeLog.from_arrays(
+    log = EpisodeLog.from_arrays(
         rng.integers(0, 3, (n, t)),
         rng.normal(size=(n, t)),
         np.full((n, t), 1 / 3),
@@ -400,10 +400,13 @@ def padded() -> EpisodeLog:
         outcomes={"harm": rng.normal(size=(n, t))},
         episode_numbers=np.sort(rng.choice(300, n, replace=False)),
     )
+    table = np.log(rng.dirichlet([1, 1, 1], (n, t)))
+    return dataclasses.replace(log, recorded={**log.recorded, "table": table * log.mask[..., None]})
 
 
 LINEAR = LinearPolicy(np.array([[0.5, -0.2, 0.1], [0.0, 0.3, -0.4]]), np.array([0.3, 0.0, 0.0]))
-POLICIES = pytest.mark.parametrize("policy", [LINEAR, RecordedPolicy("new"), BehaviorPolicy()], ids=str)
+RECORDED = (RecordedPolicy("new"), RecordedPolicy("table"))
+POLICIES = pytest.mark.parametrize("policy", [LINEAR, *RECORDED, BehaviorPolicy()], ids=str)
 
 
 @pytest.fixture
@@ -488,7 +491,7 @@ def test_a_ragged_log_is_taken_grown_joined_and_masked_as_a_padded_one(padded: E
         conform(unpadded, padded)
 
 
-@pytest.mark.parametrize("policy", [LINEAR, RecordedPolicy("new")], ids=str)
+@pytest.mark.parametrize("policy", [LINEAR, *RECORDED], ids=str)
 def test_decisions_do_not_depend_on_the_layout(padded: EpisodeLog, policy: Policy) -> None:
     settings = multiscale_forecast(ForecastSettings(5))
     logs = (padded, ragged(padded))

@@ -19,18 +19,16 @@ from tidegate import (
     Reason,
     SettingsError,
     SoftmaxPolicy,
-    TrainingEpisodes,
     Verdict,
     safety_test,
 )
 from tidegate.basis import TimeAxis
 from tidegate.bootstrap import Rademacher
 from tidegate.commands import LogFile, PlainSettings, gate
-from tidegate.comparison import Paired, Status, Terms
-from tidegate.episodes import training_flags
+from tidegate.comparison import Paired, Terms
 from tidegate.gates.finite_sample import SHARES, log_capital, mean_above, range_bound
-from tidegate.models import MIN_TIMES
 from tidegate.presets import multiscale_forecast
+from tidegate.reasons import Status
 from tidegate.record import record_hash
 from tidegate.reports.log_page import log_page
 from tidegate.safety import compare_policies
@@ -100,17 +98,22 @@ def test_one_episode_does_not_decide(times: list[float]) -> None:
 
 
 def test_several_rows_a_day_are_ordinary() -> None:
-    """Ties: every number is finite, and no scale rests on fewer than a handful of dates."""
+    """Ties: every number is finite, and no model rests on a handful of episodes."""
     days = np.arange(ROWS) // 7
     record = gate(
         LogFile(_frame(noise=0.3).with_columns(day=days), {"time": "day", "time_unit": "number"}),  # type: ignore[arg-type]
         candidate=NEW,
         settings=PlainSettings(lookahead=5, draws=200),
     )
-    asked = [one for one in record.decision.advantage.scales if one.needed or one.watched]
-    assert asked
-    assert all(one.span > MIN_TIMES - 1 and abs(one.bias) < 10 and one.p_value is not None for one in asked)
-    assert math.isfinite(record.decision.advantage.lower)
+    advantage = record.decision.advantage
+    for one in advantage.models:
+        assert one.p_value is not None
+        assert math.isfinite(one.point + one.lower + one.p_value)
+        assert 0 < one.standard_error < 10
+    assert math.isfinite(advantage.lower)
+    leverage = record.checks["difference"]["horizon_leverage"].value
+    assert leverage is not None
+    assert leverage < 0.1
     assert record.status is Status.PASS
 
 
@@ -220,19 +223,14 @@ def test_the_range_bound_is_about_the_advantage() -> None:
 
 def _reasons(times: Any, rewards: Any, actions: Any, settings: ForecastSettings) -> Any:
     """The reasons of many logs at the same times, in one program."""
-    trains = training_flags(times.size, times.size // 3)
     axis = TimeAxis.over((float(times[0]), float(times[-1])), settings.lookahead)
     terms = Terms(axis, Rademacher(jax.random.key(0), settings.draws), settings.alpha)
 
-    def part(rows: Any, one: Any) -> EpisodeLog:
-        chosen, earned = (values[rows][:, None] for values in one)
-        shape = chosen.shape
-        probs, mask = jnp.full(shape, math.log(0.5)), jnp.ones(shape, bool)
-        return EpisodeLog(jnp.asarray(times[rows]), chosen, probs, earned, mask, num_actions=2)
-
     def reason(one: Any) -> Any:
-        tested, seen = HeldOutEpisodes(part(~trains, one)), TrainingEpisodes(part(trains, one))
-        return compare_policies(settings, CANDIDATE, SAFE, tested, terms, training=seen).reason
+        chosen, earned = (values[:, None] for values in one)
+        probs, mask = jnp.full(chosen.shape, math.log(0.5)), jnp.ones(chosen.shape, bool)
+        log = EpisodeLog(jnp.asarray(times), chosen, probs, earned, mask, num_actions=2)
+        return compare_policies(settings, CANDIDATE, SAFE, HeldOutEpisodes(log), terms).reason
 
     run = eqx.filter_jit(lambda a, r: jax.lax.map(reason, (a, r), batch_size=16))
     return np.asarray(run(jnp.asarray(actions), jnp.asarray(rewards)))

@@ -18,8 +18,8 @@ from tidegate.commands.leaks import candidate_leak
 from tidegate.commands.opening import silent
 from tidegate.commands.training import Overlap
 from tidegate.commands.trials import prepare
-from tidegate.comparison import Reason
 from tidegate.logs import Columns, TimeUnit, read_log, resolve_policy, stream_returns
+from tidegate.reasons import Reason
 
 # A column that plays another part.
 

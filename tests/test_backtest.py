@@ -13,6 +13,7 @@ from tidegate import (
     EpisodeLog,
     ForecastSettings,
     HeldOutEpisodes,
+    Multiscale,
     Paired,
     Reason,
     RecentMeans,
@@ -27,6 +28,7 @@ from tidegate import (
 )
 from tidegate.basis import TimeAxis
 from tidegate.checks.backtest import Backtest, Rate, backtest, backtest_dates
+from tidegate.comparison import ComparisonTest
 from tidegate.episodes import grow
 from tidegate.record import plain
 from tidegate.returns import dr_returns
@@ -109,11 +111,26 @@ def test_each_date_has_the_doubly_robust_returns_that_would_have_decided() -> No
         )
 
 
-def test_without_training_episodes_the_split_is_that_of_the_gate() -> None:
-    settings = ForecastSettings(15, Paired(CosineBasis(1)), value_model=RecentMeans())
-    training, held_out = _parts()
-    given = backtest(GOOD, SAFE, held_out, settings, training=training, dates=4)
-    assert _same(backtest(GOOD, SAFE, _log(), settings, dates=4), given)
+@pytest.mark.parametrize("test", [Paired(CosineBasis(1)), Multiscale()], ids=["paired", "multiscale"])
+def test_without_training_episodes_each_date_is_a_gate_on_the_log_of_that_day(test: ComparisonTest) -> None:
+    """Values are cross-fitted to what was known; what came next is estimated from that alone."""
+    model = RecentMeans()
+    settings, log = ForecastSettings(15, test, value_model=model), _log()
+    found = backtest(GOOD, SAFE, log, settings, dates=4)
+    date, times = found.dates[1], np.asarray(log.episode_numbers)
+    known = log.take(np.flatnonzero(times <= date))
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(known), settings)
+    assert found.reasons[1] is decision.reason
+    values = model.predict(known, log, 1.0, per_action=True)
+    after = (times > date) & (times <= date + 15)
+    for policy, record, forecast in (
+        (GOOD, found.candidate, decision.candidate),
+        (SAFE, found.safe, decision.safe),
+    ):
+        assert record.forecast[1] == pytest.approx(forecast.point)
+        assert record.lower[1] == pytest.approx(forecast.lower, rel=0.05)
+        returns = np.asarray(dr_returns(policy, log, 1.0, values))
+        assert record.realised[1] == pytest.approx(float(returns[after].mean()))
 
 
 def test_row_order_and_spare_rows_change_nothing() -> None:

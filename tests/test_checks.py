@@ -23,6 +23,7 @@ from tidegate import (
     FourierBasis,
     GaussianPolicy,
     HeldOutEpisodes,
+    Multiscale,
     Paired,
     PolicyError,
     PolynomialBasis,
@@ -53,7 +54,7 @@ from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
 from tidegate.returns import dr_returns, episode_ratios, is_returns, observed_returns
-from tidegate.safety import VERDICT_SEED, compare_once, with_training
+from tidegate.safety import VERDICT_SEED, compare_once, with_room
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(3)))
@@ -62,7 +63,7 @@ SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(3)))
 def goodness_of_fit(*given: Any, **options: Any) -> tuple[Finding, ...]:
     """The findings about the trend."""
     check = check_log(*given, **options)
-    return tuple(check[name] for name in TESTS)
+    return tuple(one for one in check.findings if one.name in TESTS)
 
 
 POLICY = SoftmaxPolicy([0.5, 0.0, -0.5])
@@ -326,6 +327,12 @@ def test_shares_of_a_policy_over_states_and_of_a_recorded_one() -> None:
     assert estimated.policy_shares is not None
     assert exact.policy_shares[0] == pytest.approx(share)
     assert estimated.policy_shares[0] == pytest.approx(share, abs=0.1)
+    table = dataclasses.replace(log, recorded={"p": np.asarray(policy.table)[states][:, None]})
+    listed = check_log(table, SETTINGS, RecordedPolicy("p"))
+    assert listed.actions is not None
+    assert listed.actions.policy_shares is not None
+    assert listed.actions.policy_shares[0] == pytest.approx(share)
+    assert "shows every action that the policy takes" in listed["action_support"].sentence
 
 
 def test_gaps_in_time() -> None:
@@ -352,33 +359,52 @@ def _leading(
 ) -> tuple[FittedTrend, EpisodeLog]:
     """The trend that forecasts the policy in a gate on this log, and the episodes that it tests."""
     given = None if training is None else TrainingEpisodes(training)
-    seen, held_out = with_training(settings, given, HeldOutEpisodes(log, (1, 300)))
+    seen, held_out = with_room(settings, given, HeldOutEpisodes(log, (1, 300)))
     comparison, axis = compare_once(settings, POLICY, BehaviorPolicy(), held_out, seen)
     return trend_behind(settings, held_out.log, comparison, axis, "candidate"), held_out.log
 
 
-def test_with_time_scales_the_check_is_of_the_leading_one() -> None:
-    """A steep turn, late: the last episodes lead, and every finding on the forecast is about them."""
+def test_a_mixture_is_checked_as_its_leading_movement_weighs_the_episodes() -> None:
+    """A steep turn, late: the last episodes have the weight, and every finding on the forecast says so."""
     turn = np.maximum(np.arange(300) - 200, 0) / 10
     settings, log = multiscale_forecast(SETTINGS), _log(shape=turn)
     check = check_log(log, settings, POLICY)
     leading, tested = _leading(settings, log)
-    count = leading.rows.size
-    assert 10 < count < 130
-    times = np.asarray(tested.episode_numbers)[np.asarray(tested.present)]
-    np.testing.assert_array_equal(leading.times, times[-count:])
-    ratios = np.asarray(episode_ratios(POLICY, tested))[np.asarray(tested.present)][-count:]
-    weights = np.abs(leading.weights) * ratios
+    present = np.asarray(tested.present)
+    np.testing.assert_array_equal(leading.times, np.asarray(tested.episode_numbers)[present])
+    assert leading.weights.sum() == pytest.approx(1)
+    squares = leading.weights**2
+    assert squares[-60:].sum() > 0.8 * squares.sum()
+    weights = np.abs(leading.weights) * np.asarray(episode_ratios(POLICY, tested))[present]
     worth = weights.sum() ** 2 / (weights**2).sum()
+    assert worth < 150
     assert check["horizon_effective_sample_size"].value == pytest.approx(worth)
-    assert f"of {count} episodes" in check["horizon_leverage"].sentence
+    rests = np.abs(leading.weights).sum() ** 2 / squares.sum()
+    assert f"about {rests:,.0f} of 300 episodes" in check["horizon_leverage"].sentence
+    assert check["horizon_leverage"].value == pytest.approx(squares.max() / squares.sum())
     assert check["episodes"].sentence == "300 episodes."
     assert check["drift"].level is Level.NOTE
+    assert [one.name for one in goodness_of_fit(log, settings, POLICY)] == list(settings.test.tested_by)
     sentences = str(check_log(_log(shape=100 * (np.arange(300) > 290)), settings, POLICY))
     for text in (str(check), sentences):
-        assert "basis" not in text.replace("Use a larger basis if you chose it; else wait", "")
+        assert "basis" not in text
         assert "the trend forecasts" not in text
-    assert "needs at least 18." in check_log(_log(9), settings, POLICY)["episodes"].sentence
+    assert "needs at least 24." in check_log(_log(9), settings, POLICY)["episodes"].sentence
+
+
+@pytest.mark.parametrize(
+    ("shape", "kept"),
+    [(0.0, True), (np.arange(300) / 50, True), (np.where(np.arange(300) < 285, 0.0, 8.0), False)],
+    ids=["level", "line", "late jump"],
+)
+def test_forecasts_of_the_past_must_have_kept_what_they_claimed(shape: Any, kept: bool) -> None:
+    settings = multiscale_forecast(SETTINGS)
+    finding = check_log(_log(shape=shape), settings, POLICY)["past_forecasts"]
+    assert finding.level is (Level.OK if kept else Level.WARNING)
+    assert finding.p_value is not None
+    assert (finding.p_value > 0.05) == kept
+    assert ("no more than they claimed" in finding.sentence) == kept
+    assert "past_forecasts" in settings.test.voided_by
 
 
 def test_a_jump_is_found_where_it_is() -> None:
@@ -457,7 +483,7 @@ def _louder(log: EpisodeLog) -> EpisodeLog:
     return dataclasses.replace(log, rewards=5 * np.asarray(log.rewards) + jump)
 
 
-@pytest.mark.parametrize("test", [TwoBounds(CosineBasis(3)), Paired(CosineBasis(3))])
+@pytest.mark.parametrize("test", [TwoBounds(CosineBasis(3)), Paired(CosineBasis(3)), Multiscale()])
 def test_training_episodes_have_no_part_in_the_findings(test: Any) -> None:
     settings = ForecastSettings(10, test)
     training, held_out, span = _parts()
@@ -504,28 +530,12 @@ def test_findings_are_of_the_doubly_robust_returns_that_decide() -> None:
     influence = (np.asarray(design.forecast_weights) * np.asarray(fit.residuals)) ** 2
     share = influence.max() / influence.sum()
     assert check["horizon_influence"].value == pytest.approx(share, rel=1e-8)
-    assert goodness_of_fit(held_out, settings, POLICY, training=training, span=span) == tuple(
-        check[name] for name in TESTS
-    )
-
-
-def test_the_trend_of_the_check_is_chosen_by_the_training_episodes() -> None:
-    """Held-out episodes that turn late: a past that does not turn believes in a longer line."""
-    settings = multiscale_forecast(SETTINGS)
-    turn = np.maximum(np.arange(300) - 200, 0) / 10
-    training, held_out = split_log(_log(shape=turn), train_fraction=1 / 3, seed=0)
-    straight = dataclasses.replace(training.log, rewards=np.random.default_rng(1).normal(size=(100, 1)))
-    counts = []
-    for past in (training.log, straight):
-        lead, _ = _leading(settings, held_out.log, past)
-        check = check_log(held_out.log, settings, POLICY, training=past, span=(1, 300))
-        assert f"of {lead.rows.size} episodes" in check["horizon_leverage"].sentence
-        counts.append(lead.rows.size)
-    assert 0 < counts[0] < counts[1]
+    found = goodness_of_fit(held_out, settings, POLICY, training=training, span=span)
+    assert found == tuple(check[name] for name in settings.test.tested_by)
 
 
 def test_a_gate_checks_and_backtests_the_episodes_that_it_tests() -> None:
-    """It splits once; where it needs no training episodes, the whole log is tested."""
+    """The whole log, with trends that are fitted once."""
     log = _log(240, shape=np.arange(240) / 100)
     probs = np.exp(np.asarray(POLICY.log_probs()))[np.asarray(log.actions)[:, 0]]
     columns = {
@@ -536,14 +546,14 @@ def test_a_gate_checks_and_backtests_the_episodes_that_it_tests() -> None:
     frame = pl.DataFrame(columns)
     policy, opened = wf.open_log(frame).policy("column:new")
     safe, opened = opened.policy("behavior")
-    for settings, count in ((chosen, 160), (_paper(chosen), 240)):
+    for settings in (chosen, _paper(chosen)):
         record = wf.gate(frame, candidate="column:new", settings=settings, dates=2, seed=3)
         forecasting = settings.forecast()
         whole = HeldOutEpisodes(opened.log, opened.log.span)
-        seen, held_out = with_training(forecasting, None, whole)
-        training = None if seen is None else seen.log
-        check = check_log(held_out.log, forecasting, policy, training=training, span=opened.log.span)
-        assert held_out.log.num_episodes == record.checks["candidate"].num_episodes == count
+        seen, held_out = with_room(forecasting, None, whole)
+        assert seen is None
+        check = check_log(held_out.log, forecasting, policy, span=opened.log.span)
+        assert held_out.log.num_episodes == record.checks["candidate"].num_episodes == 240
         assert record.decision.data_hash == held_out.log.digest()
         # The same findings from the test's own trends as from trends that are fitted anew.
         for one in record.checks["candidate"].findings:
@@ -551,9 +561,9 @@ def test_a_gate_checks_and_backtests_the_episodes_that_it_tests() -> None:
                 assert one.value == pytest.approx(check[one.name].value, rel=1e-6), one.name
                 assert one.level is check[one.name].level
         tests = [one.name for one in record.checks[forecasting.test.rests_on[0]].findings]
-        assert set(TESTS) <= set(tests)
-        assert ("difference" in record.checks) == (count == 160)
-        past = backtest(policy, safe, held_out.log, forecasting, training=training, dates=2)
+        assert set(forecasting.test.tested_by) <= set(tests)
+        assert ("difference" in record.checks) == (settings is chosen)
+        past = backtest(policy, safe, held_out.log, forecasting, dates=2)
         assert plain(record.backtest) == plain(past)
         assert past.following.sum() == np.sum(np.asarray(held_out.log.episode_numbers) > 220)
 

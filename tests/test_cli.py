@@ -120,7 +120,8 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert page.count("<figure") == 4
     assert "95% interval of the forecast" in page
     assert "KEEP" in page or "DEPLOY" in page
-    assert page.count(">leads</td>") == 1
+    assert page.count("What each model of the trend says</h2>") == 1
+    assert "a line that goes on</td>" in page
 
 
 def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path, compiled: dict[str, str]) -> None:

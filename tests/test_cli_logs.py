@@ -78,8 +78,9 @@ def test_the_gate_deploys_keeps_and_is_verified(shell: Shell) -> None:
     result = shell("gate", "log.csv", *CANDIDATE, *FLAGS)
     assert result.code == 0, result.err
     assert "DEPLOY: the candidate is forecast to beat the safe policy" in result.out
-    assert "Forecast advantage of the candidate at every time scale" in result.out
-    assert "leads" in result.out
+    assert "Forecast advantage of the candidate, by the models of its trend" in result.out
+    assert "a line that goes on" in result.out
+    assert "Leading model: " in result.out
     assert "Decision record: decision.json" in result.err
     record = json.loads(Path("decision.json").read_text())
     moment = datetime.datetime.fromisoformat(record["decided_at"])

@@ -23,7 +23,7 @@ from tidegate.forecast import forecast_returns
 from tidegate.logs import Columns, TimeMeaning, TimeUnit, read_log, resolve_policy
 from tidegate.policies import LinearGaussianPolicy, LinearPolicy, MLPPolicy, SoftmaxPolicy
 from tidegate.record import MAX_POINTS, SEAL, plain, record_hash, thinned, write_record
-from tidegate.safety import with_training
+from tidegate.safety import with_room
 
 EPISODES = 400
 PLAIN = wf.PlainSettings(lookahead=10, draws=200)
@@ -95,7 +95,7 @@ def test_the_gate_is_the_safety_test(settings: wf.PlainSettings) -> None:
     assert content["test_data_hash"] == test.data_hash
     assert content["settings"]["forecast"] == test.settings
     # The findings are about the episodes that decided.
-    seen, held_out = with_training(settings.forecast(), None, tg.HeldOutEpisodes(log))
+    seen, held_out = with_room(settings.forecast(), None, tg.HeldOutEpisodes(log))
     training = None if seen is None else seen.log
     assert held_out.log.digest() == test.data_hash
     for role, policy in (("candidate", candidate), ("safe", safe)):
@@ -195,11 +195,68 @@ def test_a_record_replays_to_the_bit(decided: wf.GateRecord, tmp_path: Path) -> 
     assert "bit for bit" in str(answer)
 
 
+OFFERED = """
+import numpy as np
+
+def best(x):
+    return np.eye(3)[np.stack([x, 0 * x + 0.1, -x], axis=1).argmax(axis=1)]
+
+def new(states):
+    return 0.8 * best(states["x"].to_numpy()) + 0.2 / 3
+
+def now(states):
+    return np.full((states.height, 3), 1 / 3)
+"""
+
+
+def offers(count: int = 2000) -> pl.DataFrame:
+    """Offers at random; what sells depends on the customer, and the new rule knows that."""
+    rng = np.random.default_rng(0)
+    x, action = rng.normal(size=count), rng.integers(0, 3, count)
+    worth = np.stack([x, 0 * x + 0.1, -x], axis=1)
+    new = 0.8 * (worth.argmax(axis=1) == action) + 0.2 / 3
+    return pl.DataFrame(
+        {
+            "episode": np.arange(1, count + 1),
+            "action": action,
+            "behavior_prob": np.full(count, 1 / 3),
+            "reward": worth[np.arange(count), action] + 0.5 * rng.normal(size=count),
+            "x": x,
+            "new_prob": new,
+        }
+    )
+
+
+def test_a_function_makes_the_advantage_more_certain_than_its_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidegate_offers.py").write_text(OFFERED)
+    monkeypatch.chdir(tmp_path)
+    log, new, now = (
+        wf.LogFile(offers(), Columns(features=("x",))),
+        *(f"python:tidegate_offers:{name}" for name in ("new", "now")),
+    )
+    column, one, both = (
+        gate(log, candidate, safe=safe, settings=PLAIN)
+        for candidate, safe in (("column:new_prob", "behavior"), (new, "behavior"), (new, now))
+    )
+    errors = [record.advantage.standard_error for record in (column, one, both)]
+    assert errors[1] < 0.9 * errors[0]
+    assert errors[2] < 0.8 * errors[0]
+    # Of itself, the candidate is forecast as `evaluate` does it: by values for its own actions.
+    alone = wf.evaluate(log, policy=new, settings=PLAIN).forecast
+    assert one.decision.candidate.standard_error == alone.standard_error
+    assert alone.standard_error < 0.9 * column.decision.candidate.standard_error
+    assert one.decision.safe.point == column.decision.safe.point
+    answer = wf.verify(one.to_dict(), log.source, allow_python=True)
+    assert answer.outcome is wf.Outcome.IDENTICAL, str(answer)
+
+
 def test_another_log_an_edit_and_another_version_are_told(decided: wf.GateRecord) -> None:
     content = decided.to_dict()
-    assert content["format"] == 4
+    assert content["format"] == 5
     older = resealed({**content, "format": 1})
-    with pytest.raises(tg.SettingsError, match=r"format 1.*of format 4.*Tidegate that wrote it \("):
+    with pytest.raises(tg.SettingsError, match=r"format 1.*of format 5.*Tidegate that wrote it \("):
         wf.verify(older, LOG)
     other = LOG.with_columns(pl.col("reward") + 1e-12)
     assert wf.verify(content, other).outcome is wf.Outcome.OTHER_LOG

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 
 from tidegate import (
     CosineBasis,
@@ -18,20 +19,22 @@ from tidegate import (
     Paired,
     Reason,
     SoftmaxPolicy,
-    TrainingEpisodes,
     TwoBounds,
     Verdict,
     safety_test,
     split_log,
 )
-from tidegate.basis import PeriodicBasis, TimeAxis
+from tidegate.basis import TimeAxis
 from tidegate.bootstrap import Rademacher
+from tidegate.cells import Series
 from tidegate.checks.plan import plan
 from tidegate.commands.training import training_rows
-from tidegate.comparison import Comparison, ComparisonTest, Terms, earlier_doubt, first_doubt
+from tidegate.comparison import Comparison, ComparisonTest, Terms
 from tidegate.episodes import split_rows, training_count
-from tidegate.models import Series, TrendModel, TrendModels
-from tidegate.record import Advantage, Decision, Scale
+from tidegate.models import TrendModels
+from tidegate.presets import multiscale_forecast
+from tidegate.reasons import Status, earlier_doubt, first_doubt
+from tidegate.record import Advantage, Decision, ModelFamily, PastErrors, Season
 
 SAFE, GOOD = SoftmaxPolicy(np.zeros(3)), SoftmaxPolicy([-1.0, 0.0, 2.0])
 TESTS: dict[str, ComparisonTest] = {
@@ -91,42 +94,50 @@ def test_every_test_gives_the_same_kind_of_record(test: ComparisonTest) -> None:
     kinds: dict[str, Any] = {
         "point": float, "lower": float, "upper": float, "standard_error": float,
         "p_value": float if test.has_p_value else type(None),
-        "level": float, "margin": float, "scales": tuple, "leading": int,
-        "longest_lookahead": float,
+        "level": float, "margin": float, "models": tuple, "season": type(None),
+        "past": PastErrors if isinstance(test, Multiscale) else type(None), "longest_lookahead": float,
     }  # fmt: skip
     assert {name: type(value) for name, value in vars(found).items()} == kinds
     assert [one.name for one in dataclasses.fields(Advantage)] == list(kinds)
     assert test.has_p_value != isinstance(test, TwoBounds)
     assert isinstance(decision.reason, Reason)
-    assert found.scales
-    for scale in found.scales:
-        assert isinstance(scale, Scale)
-        assert {name: type(value) for name, value in vars(scale).items()} == {
-            "model": str, "span": float, "episodes": int, "point": float, "standard_error": float,
-            "bias": float, "lower": float, "upper": float, "p_value": kinds["p_value"], "needed": bool,
-            "watched": bool, "role": str,
+    for family in found.models:
+        assert {name: type(value) for name, value in vars(family).items()} == {
+            "kind": str, "memory": float, "weight": float, "point": float, "standard_error": float,
+            "lower": float, "p_value": kinds["p_value"],
         }  # fmt: skip
-    leading = found.scales[found.leading]
-    assert leading.point == found.point
-    assert leading.standard_error == found.standard_error
-    assert found.scales[found.leading].role == "leads"
-    names = {"multiscale": {"line"}}.get(_name(test), {"trend"})
-    assert {scale.model for scale in found.scales} == names
+    if isinstance(test, Multiscale):
+        kinds_found = {one.kind for one in found.models}
+        assert kinds_found == {"level", "line", "break", "rough", "smooth"}
+    else:
+        (only,) = found.models
+        assert (only.kind, only.memory, only.weight) == ("trend", 240.0, 1.0)
+        assert (only.point, only.standard_error) == (found.point, found.standard_error)
+        assert (only.lower, only.p_value) == (found.lower, found.p_value)
     record = json.loads(json.dumps(decision.to_dict(), allow_nan=False))
-    assert list(record["advantage"]) == list(kinds)
-    assert list(record["advantage"]["scales"][0]) == [one.name for one in dataclasses.fields(Scale)]
+    assert list(record["advantage"]) == [*Advantage.derived, *kinds]
+    assert record["advantage"]["tipping_point"] == found.lower
+    assert list(record["advantage"]["models"][0]) == [one.name for one in dataclasses.fields(ModelFamily)]
 
 
-@pytest.mark.parametrize("test", TESTS.values(), ids=list(TESTS))
-@pytest.mark.parametrize("gap", [0.1, 0.35])
-def test_each_scale_has_the_bound_that_decides_it(test: ComparisonTest, gap: float) -> None:
-    found = _decide(test, _log(gap=gap)).advantage
-    asked = [scale for scale in found.scales if scale.needed]
-    assert min(scale.lower for scale in asked) == pytest.approx(found.lower, rel=1e-12)
-    for scale in found.scales:
-        assert scale.lower < scale.point < scale.upper
-        if scale.p_value is not None:
-            assert (scale.lower > 0) == (scale.p_value <= found.level)
+@pytest.mark.parametrize("gap", [0.0, 0.1, 0.35])
+def test_the_families_add_up_to_the_mixture_that_decides(gap: float) -> None:
+    """Its forecast, its variance and its p-value are those of the families, as these are weighed."""
+    decision = _decide(TESTS["multiscale"], _log(gap=gap))
+    found = decision.advantage
+    weights, points, errors, p_values = (
+        np.array([getattr(one, name) for one in found.models])
+        for name in ("weight", "point", "standard_error", "p_value")
+    )
+    assert weights.sum() == pytest.approx(1)
+    assert list(weights) == sorted(weights, reverse=True)
+    assert weights @ points == pytest.approx(found.point)
+    assert weights @ (errors**2 + (points - found.point) ** 2) == pytest.approx(found.standard_error**2)
+    assert weights @ p_values == pytest.approx(found.p_value)
+    assert found.p_value is not None
+    assert (found.lower > 0) == (found.p_value <= found.level) == (decision.verdict is Verdict.DEPLOY)
+    for one in found.models:
+        assert one.lower == pytest.approx(one.point - stats.norm.isf(0.05) * one.standard_error)
 
 
 @pytest.mark.parametrize("test", TESTS.values(), ids=list(TESTS))
@@ -134,15 +145,12 @@ def test_the_bound_says_how_far_a_verdict_is_from_turning(test: ComparisonTest) 
     """What is added to the candidate's return moves its bound by as much, and turns the verdict at zero."""
     rng = np.random.default_rng(2)
     times = np.arange(1.0, 241.0)
-    returns = rng.normal(size=(2, 2, 240)) + np.array([0.3, 0.0])[:, None]
+    returns = rng.normal(size=(2, 240)) + np.array([0.3, 0.0])[:, None]
+    terms = Terms(TimeAxis.over((1.0, 240.0), 5), Rademacher(jax.random.key(0), 499), 0.05)
 
     def compared(added: float) -> Comparison:
-        tested, past = (
-            Series(jnp.asarray(one + np.array([added, 0.0])[:, None]), times, np.ones(240, bool))
-            for one in returns
-        )
-        axis = TimeAxis.over((1.0, 240.0), 5)
-        return test.compare(tested, past, Terms(axis, Rademacher(jax.random.key(0), 499), 0.05))
+        moved = jnp.asarray(returns + np.array([added, 0.0])[:, None])
+        return test.compare(Series(moved, times, np.ones(240, bool)), terms)
 
     with jax.enable_x64(True):
         lower = float(compared(0.0).lower)
@@ -150,10 +158,6 @@ def test_the_bound_says_how_far_a_verdict_is_from_turning(test: ComparisonTest) 
             turned = compared(added)
             assert float(turned.lower) == pytest.approx(lower + added, abs=1e-9)
             assert bool(turned.deploys) == (added > -lower)
-
-
-def _name(test: ComparisonTest) -> str:
-    return next(name for name, one in TESTS.items() if one is test)
 
 
 def test_the_numbers_of_two_bounds_are_those_of_its_bounds() -> None:
@@ -196,69 +200,83 @@ def test_the_first_doubt_is_the_reason() -> None:
         assert int(earlier_doubt(jnp.int32(one), jnp.int32(other))) == first
 
 
-SEASONAL = ForecastSettings(
-    5, Multiscale(TrendModels(others=(TrendModel(PeriodicBasis(24.0), 0.5, "season"),)))
-)
-LINES = ForecastSettings(5, Multiscale())
+SETTINGS = ForecastSettings(5, Multiscale())
+WITHOUT_SEASONS = ForecastSettings(5, Multiscale(TrendModels(season=0.0)))
 OFTEN, SELDOM = (SoftmaxPolicy.from_probs([(1 - p) / 2, (1 - p) / 2, p]) for p in (0.98, 0.8))
 
 
-def _seasonal(last: int = 240, height: float = 1.0) -> tuple[HeldOutEpisodes, TrainingEpisodes]:
-    """What the third action earns comes and goes; the tested episodes end at `last` of 240."""
+def _seasonal(height: float = 1.0, last: int = 240) -> HeldOutEpisodes:
+    """What the third action earns comes and goes every 24 episodes; the tested ones end at `last` of 240."""
     rng = np.random.default_rng(0)
     behavior = np.array([0.05, 0.05, 0.9])
     actions, rows = rng.choice(3, 240, p=behavior), np.arange(240)
     gap = height + np.sin(2 * np.pi * (rows + 1) / 24)
     rewards = gap * (actions == 2) + 0.02 * rng.normal(size=240)
     log = EpisodeLog.from_arrays(actions, rewards, behavior[actions])
-    tested = (rows % 2 == 0) & (rows < last)
-    return (
-        HeldOutEpisodes(log.take(np.flatnonzero(tested)), log.span),
-        TrainingEpisodes(log.take(np.flatnonzero(rows % 2 == 1)), log.span),
-    )
+    return HeldOutEpisodes(log.take(np.arange(last)), log.span)
 
 
-def test_a_season_that_is_among_the_models_leads_and_lines_would_mislead() -> None:
+@pytest.mark.parametrize("height", [1.0, -0.3])
+def test_a_season_is_found_and_a_list_without_seasons_would_mislead(height: float) -> None:
     """At its start, the season is about to lift an advantage that its last half has pressed down."""
-    for height in (1.0, -0.3):
-        held_out, training = _seasonal(height=height)
-        decision = safety_test(OFTEN, SELDOM, held_out, SEASONAL, training=training)
-        *lines, season = decision.advantage.scales
-        truth = 0.18 * np.mean(height + np.sin(2 * np.pi * np.arange(241, 246) / 24))
-        assert (season.model, {one.model for one in lines}) == ("season", {"line"})
-        assert decision.advantage.scales[len(lines)].role == "leads"
-        assert decision.verdict is Verdict.DEPLOY
-        assert abs(season.point - truth) < 3 * season.standard_error
-        assert abs(season.point - truth) < 0.5 * min(abs(one.point - truth) for one in lines)
-        (other,) = decision.to_dict()["settings"]["test"]["models"]["others"]
-        assert (other["name"], other["basis"]["period"]) == ("season", 24.0)
-    alone = safety_test(OFTEN, SELDOM, held_out, LINES, training=training)
+    held_out = _seasonal(height)
+    truth = 0.18 * np.mean(height + np.sin(2 * np.pi * np.arange(241, 246) / 24))
+    found, alone = (
+        safety_test(OFTEN, SELDOM, held_out, settings) for settings in (SETTINGS, WITHOUT_SEASONS)
+    )
+    assert found.verdict is Verdict.DEPLOY
+    assert isinstance(found.advantage.season, Season)
+    assert found.advantage.season.period == pytest.approx(24, rel=0.01)
+    assert found.advantage.season.weight > 0.99
+    assert abs(found.advantage.point - truth) < 3 * found.advantage.standard_error
+    assert abs(found.advantage.point - truth) < 0.5 * abs(alone.advantage.point - truth)
     assert alone.verdict is Verdict.KEEP
-    assert "season" not in {one.model for one in alone.advantage.scales}
+    assert alone.advantage.season is None
+    assert alone.advantage.models[0].kind == "rough"
 
 
-def test_the_leading_model_is_found_in_the_record_also_when_short_lines_have_no_episodes() -> None:
-    """Models without episodes are left out of the record, and the others keep their roles."""
-    held_out, training = _seasonal(225)
-    found = safety_test(OFTEN, SELDOM, held_out, SEASONAL, training=training).advantage
-    assert [one.model for one in found.scales] == ["line"] * 4 + ["season"]
-    leading = found.scales[found.leading]
-    assert (leading.model, leading.span) == ("season", 120)
-    assert (leading.point, leading.standard_error) == (found.point, found.standard_error)
-    assert [one.role for one in found.scales].count("leads") == 1
+def test_without_the_latest_episodes_less_is_known() -> None:
+    """The axis goes on to the end of the whole log, of which the last part went to a search."""
+    whole, cut = (safety_test(OFTEN, SELDOM, _seasonal(last=last), SETTINGS) for last in (240, 225))
+    assert cut.safe.forecast_times[0] == whole.safe.forecast_times[0] == 241
+    assert cut.advantage.standard_error > whole.advantage.standard_error
+    assert cut.advantage.lower < whole.advantage.lower
+    assert cut.advantage.past is not None
+    assert whole.advantage.past is not None
+    assert cut.advantage.past.dates < whole.advantage.past.dates
 
 
-def test_a_plan_knows_a_long_span_by_its_length() -> None:
-    """Half of the log is the longest span that can be tried: if it leads, a longer log would help."""
-    held_out, training = _seasonal(height=-0.7)
-    parts: Any = {"training": training.log, "span": held_out.span}
-    found = plan(OFTEN, SELDOM, held_out.log, SEASONAL, **parts)
+def test_a_plan_counts_on_a_season_that_goes_on() -> None:
+    """Its models stand still but for the season, so a longer log would help."""
+    found = plan(OFTEN, SELDOM, _seasonal(-0.45).log, SETTINGS)
     assert found.reason is Reason.NOT_BETTER
     assert found.difference is not None
     assert found.difference > 0
     assert found.more_episodes is not None
     assert found.more_traffic is None
     assert "older episodes help little" not in str(found)
+
+
+def test_an_advantage_that_movement_could_undo_is_a_reason_of_its_own() -> None:
+    """Standing still, the advantage is clear; it has wandered, and may wander off."""
+    decision = safety_test(OFTEN, SELDOM, _seasonal(), WITHOUT_SEASONS)
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SCALES_DISAGREE)
+    still = [one for one in decision.advantage.models if one.kind in ("level", "line")]
+    assert max(one.p_value for one in still if one.p_value is not None) <= 0.05
+    assert decision.p_value is not None
+    assert decision.p_value > 0.05
+
+
+def test_models_without_any_weight_are_not_taken_to_be_in_favour() -> None:
+    """A long log refutes a level and a line to the last bit of their weights, and the candidate with them."""
+    rows = 8_000
+    moving = np.repeat(np.random.default_rng(5).choice([-2.0, 2.0], 40) - 8, rows // 40)
+    log = _log(rows, moving, noise=0.1)
+    decision = safety_test(OFTEN, SAFE, HeldOutEpisodes(log), multiscale_forecast(SETTINGS))
+    still = [one for one in decision.advantage.models if one.kind in ("level", "line")]
+    assert [one.weight for one in still] == [0.0, 0.0]
+    assert all(one.point < -3 and one.p_value is not None and one.p_value > 0.99 for one in still)
+    assert (decision.reason, decision.status) == (Reason.NOT_BETTER, Status.FAIL)
 
 
 # --- one split ------------------------------------------------------------------------------------

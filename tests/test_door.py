@@ -1,5 +1,6 @@
 """Each malformed log gets its clear error, with the place and the remedy."""
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -209,6 +210,21 @@ def test_outcomes_travel_with_the_episodes() -> None:
     assert conform(log, wide).outcomes["calls"].shape == (2, 4)
     with pytest.raises(LogError, match=r"outcomes differ.*Expected \['calls', 'harm'\]"):
         conform(_with_outcomes(outcomes={"harm": HARMS["harm"]}), log)
+
+
+def test_a_table_of_probabilities_travels_with_the_episodes() -> None:
+    table = np.log(np.random.default_rng(0).dirichlet([1, 1], (2, 2)))
+    log = dataclasses.replace(_with_outcomes(), recorded={"new": table})
+    np.testing.assert_array_equal(log.take([1]).recorded["new"], table[1:])
+    wide = pad_steps(grow(log, 3), 4)
+    assert wide.recorded["new"].shape == (3, 4, 2)
+    filled = insert(empty_like(log, 2), log, 0)
+    np.testing.assert_array_equal(filled.recorded["new"], table)
+    parts = [one.log.recorded["new"] for one in split_log(log, train_fraction=0.5)]
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts), axis=0), np.sort(table, axis=0))
+    more = log.with_actions(3)
+    np.testing.assert_array_equal(conform(log, more).recorded["new"], more.recorded["new"])
+    assert grow(log, 5).digest() == log.digest() != _with_outcomes().digest()
 
 
 def test_outcomes_by_frame_and_by_arrays_agree() -> None:

@@ -132,7 +132,7 @@ def test_settings_out_of_range(change: dict[str, Any], message: str) -> None:
 def test_an_estimator_beside_a_value_model_is_refused(estimator: Any) -> None:
     """It would not be used: a value model's returns are doubly robust."""
     assert ForecastSettings(5, estimator=estimator).estimator is estimator
-    assert ForecastSettings(5, value_model=RecentMeans()).needs_training
+    assert ForecastSettings(5, value_model=RecentMeans()).estimator is pdis_returns
     with pytest.raises(SettingsError, match=r"estimator was chosen together with a value model"):
         ForecastSettings(5, estimator=estimator, value_model=RecentMeans())
 

@@ -30,7 +30,7 @@ from tidegate.gates.multiplicity import Multiplicity, holm
 from tidegate.inputs import MAX_SEED
 from tidegate.logs import Columns, Format, TimeUnit, load_columns, read_log, stream_returns
 from tidegate.logs.propensities import estimate_propensities
-from tidegate.models import TrendModel, TrendModels
+from tidegate.models import TrendModels
 from tidegate.presets import paper_run
 from tidegate.search import Objective
 from tidegate.values import LinearValues
@@ -149,10 +149,14 @@ REFUSED: list[tuple[Make, str]] = [
     ),
     (lambda: tg.SpinSettings(FORECAST, SPIN.search, warm_start="yes"), r"warm_start is 'yes'"),  # type: ignore[arg-type]
     (lambda: tg.SpinSettings(FORECAST, FORECAST), r"search is .*SearchSettings\(…\)"),  # type: ignore[arg-type]
-    (lambda: TrendModel("cosine"), r"basis is 'cosine'"),  # type: ignore[arg-type]
     (lambda: tg.TwoBounds("cosine"), r"basis is 'cosine'"),  # type: ignore[arg-type]
-    (lambda: TrendModels(smallest=12.0), r"smallest is 12\.0"),  # type: ignore[arg-type]
-    (lambda: TrendModels(others=TrendModel(tg.ConstantBasis())), r"a list of TrendModel\(…\)"),  # type: ignore[arg-type]
+    (lambda: tg.Multiscale("lines"), r"models is 'lines'"),  # type: ignore[arg-type]
+    (lambda: TrendModels(still=0.0), r"still is 0\.0.*above 0"),
+    (lambda: TrendModels(season="0.1"), r"season is '0\.1'"),  # type: ignore[arg-type]
+    (lambda: TrendModels(level=math.nan), r"level is nan"),
+    (lambda: TrendModels(smooth=-0.1), r"smooth is -0\.1"),
+    (lambda: TrendModels(broken=1), r"broken is 1.*below 1"),
+    (lambda: TrendModels(still=0.9, smooth=0.2), r"still \+ broken \+ smooth is 1\.15"),
     (lambda: tg.CosineBasis(True), r"order of the basis is True"),
     (lambda: tg.CosineBasis(7, columns=5), r"order of the basis is 7.*from 0 to 4"),
     (lambda: tg.FourierBasis(1, "7"), r"period is '7'"),  # type: ignore[arg-type]

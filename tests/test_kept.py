@@ -20,7 +20,7 @@ from tidegate.arrays import forget_programs, in_double, kept, room_for, with_zer
 from tidegate.basis import TimeAxis
 from tidegate.presets import multiscale_forecast
 from tidegate.returns import effective_sample_size, episode_ratios
-from tidegate.safety import compare_once, with_training
+from tidegate.safety import compare_once, with_room
 from tidegate.trend import fit_trend, trend_design
 
 POLICY = tg.SoftmaxPolicy.from_probs([0.2, 0.3, 0.5])
@@ -123,7 +123,7 @@ def test_nothing_is_read_from_a_folder_that_others_may_write(folder: Path) -> No
 
 
 def test_without_a_folder_the_numbers_are_the_same_to_the_bit(folder: Path) -> None:
-    parts = with_training(SETTINGS, None, tg.HeldOutEpisodes(log_of(60)))
+    parts = with_room(SETTINGS, None, tg.HeldOutEpisodes(log_of(60)))
     run = functools.partial(compare_once, SETTINGS, POLICY, tg.SoftmaxPolicy([0.0, 0.0, 0.0]))
     found = []
     for place in (folder, folder, None):
@@ -158,7 +158,7 @@ def test_one_program_serves_lookaheads_levels_and_lengths(folder: Path) -> None:
         chosen = tg.ForecastSettings(
             lookahead, settings.test, alpha=alpha, draws=200, value_model=settings.value_model
         )
-        seen, held_out = with_training(chosen, None, tg.HeldOutEpisodes(log_of(count)))
+        seen, held_out = with_room(chosen, None, tg.HeldOutEpisodes(log_of(count)))
         compare_once(chosen, POLICY, safe, held_out, seen)
     assert len(programs(folder)) == 1
 
@@ -189,9 +189,7 @@ def test_spare_rows_change_no_verdict_and_no_number() -> None:
     """A log of 33 episodes has seven spare rows in the gate, and none where all signs are enumerated."""
     settings, safe = SETTINGS, tg.SoftmaxPolicy([0.0, 0.0, 0.0])
     log = log_of(33)
-    padded = compare_once(
-        settings, POLICY, safe, with_training(settings, None, tg.HeldOutEpisodes(log))[1], None
-    )
+    padded = compare_once(settings, POLICY, safe, with_room(settings, None, tg.HeldOutEpisodes(log))[1], None)
     bare = compare_once(settings, POLICY, safe, tg.HeldOutEpisodes(log), None)
     for name in ("point", "lower", "upper", "p_value"):
         assert float(getattr(padded[0], name)) == pytest.approx(float(getattr(bare[0], name)), rel=1e-9)

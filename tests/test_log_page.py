@@ -273,45 +273,60 @@ def test_two_bounds_and_a_paired_test_say_what_opens_the_gate(
     assert "time scale" not in paper
     for absent in ("lower bound is above", "span of the basis"):
         assert absent not in paired
-    assert "p-value of the difference is small enough at every time scale" in paired
+    assert "only if the probability that the candidate is not better, over all trend models" in paired
     assert "p-value: how often chance" in paired
     assert "This is test 1 of an error budget (harmonic, planned for 52 tests)" in paired
     assert "intervals may overlap" in paired
     evaluation = _words(records["evaluate"])
-    assert "a line through the episodes of the leading time scale" in evaluation
+    assert "a movement like one of those in the list of trend models" in evaluation
     assert "basis" not in evaluation.replace("basis_", "")
 
 
-def test_every_time_scale_has_its_row_and_its_mark(records: dict[str, dict[str, Any]]) -> None:
+def test_every_family_of_weight_has_its_row_and_its_mark(records: dict[str, dict[str, Any]]) -> None:
     record = records["gate"]
     text, advantage = log_page(record), record["advantage"]
-    rows = re.findall(r"<tr[^>]*>\s*<td[^>]*>last (.*?)</tr>", text, re.DOTALL)
-    assert len(rows) == len(advantage["scales"]) > 3
-    for index, (row, scale) in enumerate(zip(rows, advantage["scales"], strict=True)):
+    table = re.search(r"What each model of the trend says</h2>.*?<tbody>(.*?)</tbody>", text, re.DOTALL)
+    assert table is not None
+    rows = re.findall(r"<tr[^>]*>(.*?)</tr>", table[1], re.DOTALL)
+    families = [one for one in advantage["models"] if one["weight"] >= 0.01]
+    assert 3 < len(rows) == len(families) < len(advantage["models"])
+    for row, family in zip(rows, families, strict=True):
         shown = [json.loads(one) for one in re.findall(r'<data value="(.*?)">', row)]
-        bound = "upper" if scale["role"] == "must not contradict" else "lower"
-        names = ("point", bound, "p_value", "standard_error", "bias", "episodes")
-        assert shown == [scale[name] for name in names]
-        leads = index == advantage["leading"]
-        role = "leads" if leads else "must pass" if scale["needed"] else "contradict|not asked"
-        assert re.search(f">[^<]*({role})</td>", row)
+        assert shown == [family[name] for name in ("weight", "point", "standard_error", "lower", "p_value")]
     told = re.findall(r'<svg [^>]*role="img" aria-label="(The forecast advantage[^"]*)"', text)
     assert len(told) == 2  # one wide, one narrow
-    for scale in advantage["scales"]:
-        assert f"({scale['role']}): {signed(scale['point'], 3)}, at " in told[0]
-    assert text.count(">leads</text>") == 2
+    for family in families:
+        assert f"(weight {family['weight']:.0%}): {signed(family['point'], 3)}, at least " in told[0]
+    assert "What each model" not in log_page(records["paper gate"])
 
 
-def test_a_scale_without_a_number_is_told(records: dict[str, dict[str, Any]]) -> None:
+def test_a_season_and_past_forecasts_are_told(records: dict[str, dict[str, Any]]) -> None:
+    record = json.loads(json.dumps(records["gate"]))
+    record["advantage"] |= {
+        "season": {"period": 24.0, "weight": 0.9}, "past": {"dates": 7, "off": 0.25, "misfit": 0.5}
+    }  # fmt: skip
+    words = _words(record)
+    assert "A season of about 24 episodes is seen." in words
+    assert "have been off by 0.25 at 7 past dates" in words
+    record["advantage"] |= {"season": None, "past": None}
+    words = _words(record)
+    assert "season of about" not in words
+    assert "have been off" not in words
+
+
+def test_a_model_without_a_number_is_told(records: dict[str, dict[str, Any]]) -> None:
     record = json.loads(json.dumps(records["gate"]))
     record["advantage"] |= {"lower": None, "p_value": None}
-    for scale in record["advantage"]["scales"]:
-        scale |= {"point": None, "standard_error": None, "p_value": None}
+    for family in record["advantage"]["models"]:
+        family |= {"point": None, "standard_error": None, "p_value": None}
     text = log_page(record)
     assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(text).words))
     assert "not known" in text
-    record["advantage"]["scales"] = []
-    assert "at every time scale</h2>" not in log_page(record)
+    for family in record["advantage"]["models"]:
+        family["weight"] = None
+    assert not re.search(r"\b(nan|inf|None)\b", " ".join(Page(log_page(record)).words))
+    record["advantage"]["models"] = []
+    assert "What each model of the trend says</h2>" not in log_page(record)
 
 
 def test_a_plan_shows_how_much_more_traffic_would_help(records: dict[str, dict[str, Any]]) -> None:

@@ -45,6 +45,7 @@ from tidegate.logs import (
     without_panic_text,
 )
 from tidegate.logs.formats import SAMPLE
+from tidegate.policies import lists_actions
 from tidegate.record import plain
 
 STEPS = {
@@ -414,6 +415,10 @@ def test_a_function_as_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         recorded = policy.logged_log_probs(loaded.log)
         mask = np.asarray(loaded.log.mask)
         np.testing.assert_allclose(np.asarray(recorded)[mask], np.asarray(linear)[mask], rtol=1e-12)
+        listed = policy.action_log_probs(loaded.log)
+        assert listed is not None
+        p = 1 / (1 + np.exp(-FRAME["x"].to_numpy()))
+        np.testing.assert_allclose(np.asarray(listed)[mask], np.log(np.stack([1 - p, p], axis=1)))
     for name, message in {
         "sums_to_two": r"row 0; row 1; row 2 \(and 3 more\).*sum to 1",
         "has_nan": r"row 3; row 4; row 5: .*nan",
@@ -427,6 +432,27 @@ def test_a_function_as_a_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             resolve_policy(f"python:tidegate_rules:{name}", loaded)
     with pytest.raises(PolicyError, match=r"cannot import"):
         resolve_policy("python:no_such_module:f", loaded)
+
+
+def test_of_very_many_actions_only_the_logged_is_kept_and_tables_must_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tidegate_even.py").write_text(
+        "import numpy as np\n"
+        "def many(states): return np.full((states.height, 101), 1 / 101)\n"
+        "def few(states): return np.full((states.height, 100), 1 / 100)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    for count, name in ((101, "many"), (100, "few")):
+        policy, loaded = resolve_policy(
+            f"python:tidegate_even:{name}", read_log(FRAME, {"num_actions": count})
+        )
+        assert lists_actions(policy, loaded.log) is (name == "few")
+        probs = np.exp(policy.logged_log_probs(loaded.log))[np.asarray(loaded.log.mask)]
+        np.testing.assert_allclose(probs, 1 / count, rtol=1e-6)
+    small = read_log(FRAME, {"num_actions": 100}, memory_limit="12KB")
+    with pytest.raises(LogError, match=r"probabilities of 100 actions at each of 9 steps.*column:NAME"):
+        resolve_policy("python:tidegate_even:few", small)
 
 
 @pytest.mark.parametrize(

@@ -22,38 +22,36 @@ from tidegate.reports.figures import (
     BETTER,
     CANDIDATE,
     OBSERVED,
-    WORSE,
     draw_comparison,
     draw_figure,
 )
 from tidegate.reports.log_pictures import NARROW, WIDE, scale_picture
 from tidegate.reports.page import inline_svg, save_svg
 from tidegate.reports.palette import COLORS, LIGHT, palette_css, themed
-from tidegate.reports.scale_figure import draw_scales
+from tidegate.reports.scale_figure import draw_scales, scale_rows
 
 CLOCK = Clock()
 
 
-def _scale(span: float, role: str, point: float, lower: float, upper: float) -> dict[str, Any]:
+def _family(kind: str, memory: float, weight: float, point: float, lower: float) -> dict[str, Any]:
     return {
-        "span": span, "role": role, "point": point, "lower": lower, "upper": upper, "episodes": 9,
-        "standard_error": 0.2, "bias": 0.1, "p_value": 0.1, "needed": role in ("leads", "must pass"),
-        "watched": role == "must not contradict",
+        "kind": kind, "memory": memory, "weight": weight, "point": point, "lower": lower,
+        "standard_error": 0.2, "p_value": 0.1,
     }  # fmt: skip
 
 
 def _advantage(lower: float) -> dict[str, Any]:
     """One standard error is 0.21: a bar of ± 0.21 about 0.26 is right of zero, whatever the bound."""
-    scales = [
-        _scale(90, "not asked", 0.1, -0.8, 1.5),
-        _scale(45, "leads", 0.26, lower, 0.8),
-        _scale(20, "must pass", 0.3, lower + 0.05, 0.9),
-        _scale(10, "must not contradict", -0.1, -0.9, 0.25),
-        _scale(5, "must not contradict", -9.0, -12.0, -0.02),
+    models = [
+        _family("line", 90, 0.6, 0.3, 0.1),
+        _family("level", 90, 0.2, 0.1, -0.8),
+        _family("rough", 45, 0.15, -0.1, -0.2),
+        _family("break", 10, 0.04, -9.0, -12.0),
+        _family("smooth", 20, 0.004, 0.3, 0.2),
     ]
     return {
         "point": 0.26, "lower": lower, "upper": 0.6, "standard_error": 0.21, "p_value": 0.146, "level": 0.05,
-        "margin": 0.0, "scales": scales, "leading": 1,
+        "margin": 0.0, "models": models, "season": None, "past": None,
     }  # fmt: skip
 
 
@@ -84,36 +82,42 @@ def _markers(axis: Axes, marker: str) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize(("lower", "color"), [(-0.11, CANDIDATE), (0.07, BETTER)])
-def test_bars_reach_from_the_forecast_to_the_bound_that_decides(lower: float, color: str) -> None:
+def test_the_first_bar_reaches_from_the_forecast_to_the_bound_that_decides(lower: float, color: str) -> None:
     axis = _axis(lambda axis: draw_scales(axis, _advantage(lower), CLOCK.span))
-    for row in (0, 2):  # all together, and the scale that leads
-        ((ends, found, thickness),) = _bars(axis, row)
-        assert ends == [0.26, lower]
-        assert found == color
-        assert thickness == 5.0
-    assert (min(_bars(axis, 0)[0][0]) > 0) == (lower > 0)
+    ((ends, found, thickness),) = _bars(axis, 0)
+    assert (ends, found, thickness) == ([0.26, lower], color, 5.0)
+    assert (min(ends) > 0) == (lower > 0)
 
 
-def test_scales_that_are_not_asked_are_quiet_and_contradictions_are_red() -> None:
+def test_families_are_quiet_the_weightiest_first_and_the_lightest_left_out() -> None:
+    """What a family says decides nothing: its colour says neither yes nor no."""
     axis = _axis(lambda axis: draw_scales(axis, _advantage(0.07), CLOCK.span))
-    ((_, quiet, thin),) = _bars(axis, 1)
-    ((ends, watched, _),) = _bars(axis, 4)
-    ((_, red, _),) = _bars(axis, 5)
-    assert (quiet, thin) == (OBSERVED, 0.8)
-    assert (ends, watched) == ([-0.1, 0.25], OBSERVED) or ends[1] == 0.25
-    assert red == WORSE
-    labels = axis.get_yticklabels()
-    assert float(labels[1].get_fontsize()) < float(labels[2].get_fontsize())
-    assert [label.get_text() for label in labels][:2] == ["all that must pass", "last 90 episodes"]
+    labels = [label.get_text() for label in axis.get_yticklabels()]
+    assert labels == [
+        "all models together", "a line that goes on", "a level that stands still",
+        "wandering, forgotten after 45 episodes", "another level until 10 episodes ago",
+    ]  # fmt: skip
+    bars = [line for line in axis.lines if len(_ys(line)) == 2 and _ys(line)[0] == _ys(line)[1] > 0]
+    assert {to_hex(line.get_color()) for line in bars} == {OBSERVED}
+    shades = [line.get_alpha() for line in bars if line.get_linewidth() == 2.5]
+    assert shades == sorted(shades, key=lambda one: -(one or 0.0))
+    assert len(set(shades)) == 4
+    weights = [text.get_text() for text in axis.texts][1:]
+    assert weights == ["weight 60%", "weight 20%", "weight 15%", "weight 4%"]
+
+
+def test_one_family_alone_is_not_shown_twice() -> None:
+    alone = {**_advantage(0.07), "models": [_family("trend", 90, 1.0, 0.26, 0.07)]}
+    assert [row.label for row in scale_rows(alone, CLOCK.span)] == ["all models together"]
 
 
 def test_what_lies_outside_gets_an_arrow_at_the_edge() -> None:
     axis = _axis(lambda axis: draw_scales(axis, _advantage(0.07), CLOCK.span))
     low, high = axis.get_xlim()
-    assert low < 0 < 0.26 < high < 0.8  # the scales that decide fill the picture
-    assert (low, 5) in _markers(axis, "<")  # a forecast of −9
-    assert (low, 1) in _markers(axis, "<")  # a bound of −0.8
-    assert not [place for place in _markers(axis, "<") + _markers(axis, ">") if place[1] in (0, 2, 3)]
+    assert low < 0 < 0.26 < high < 0.8  # what decides fills the picture
+    assert (low, 4) in _markers(axis, "<")  # a forecast of −9
+    assert (low, 2) in _markers(axis, "<")  # a bound of −0.8
+    assert not [place for place in _markers(axis, "<") + _markers(axis, ">") if place[1] in (0, 1)]
 
 
 def test_a_picture_says_in_words_what_it_shows() -> None:
@@ -122,9 +126,9 @@ def test_a_picture_says_in_words_what_it_shows() -> None:
         assert svg.startswith("<svg ")
         label = re.search(r'role="img" aria-label="([^"]*)"', svg)
         assert label is not None
-        assert "at level 0.05. All that must pass: +0.26, at least -0.11." in label[1]
-        assert "Last 45 episodes (leads): +0.26, at least -0.11." in label[1]
-        assert "Last 10 episodes (must not contradict): -0.1, at most +0.25." in label[1]
+        assert "at level 0.05. All models together: +0.26, at least -0.11." in label[1]
+        assert "A line that goes on (weight 60%): +0.3, at least +0.1." in label[1]
+        assert "Another level until 10 episodes ago (weight 4%): -9, at least -12." in label[1]
 
 
 def _forecast(returns: Floats, lower: float, upper: float) -> dict[str, Any]:
@@ -280,12 +284,11 @@ def test_what_would_change_a_verdict() -> None:
     assert first.startswith("0.11 more per episode from the candidate would open the gate")
     assert second == "About 300 more episodes."
     opened = what_would_change(_record(verdict="DEPLOY", reason="BETTER", advantage=_advantage(0.07)))
-    assert opened[0].startswith("A cost of 0.07 per episode")
+    assert opened[0].startswith("It holds unless the advantage falls by more than 0.07 per episode below")
     harmful = {**_advantage(-0.9), "upper": -0.2}
     (only,) = what_would_change(_record(advantage=harmful, status="fail"))
     assert "upper bound of the advantage, -0.2, is below zero" in only
-    (disagree,) = what_would_change(_record(reason="SCALES_DISAGREE"))
-    assert disagree.startswith("The last 5 days would have to stop pointing the other way: they forecast -9")
+    assert what_would_change(_record(reason="SCALES_DISAGREE")) == [first, second]
     rails = {"outcomes": [{"outcome": "calls", "holds": False, "margin": 0.02, "bound": 0.05}]}
     assert what_would_change(_record(guardrails=rails))[0] == (
         "The guardrail ‘calls’ would have to hold: its worst change is +0.05, and its margin is 0.02."

@@ -24,8 +24,10 @@ from tidegate import (
 )
 from tidegate.basis import Basis, TimeAxis
 from tidegate.checks.plan import GROWTH, Plan, _shrinkage, plan
+from tidegate.comparison import Comparison
 from tidegate.presets import multiscale_forecast
-from tidegate.record import Advantage, Decision, plain
+from tidegate.record import plain
+from tidegate.safety import compare_once, with_room
 from tidegate.trend import trend_design
 
 SETTINGS = ForecastSettings(10, TwoBounds(CosineBasis(1)))
@@ -120,57 +122,63 @@ def test_the_plan_is_the_gate() -> None:
 MULTISCALE = multiscale_forecast(SETTINGS)
 
 
-def _wave(seed: int, height: float) -> EpisodeLog:
+def _wave(seed: int, height: float, level: float, noise: float) -> EpisodeLog:
     """An advantage that comes and goes."""
     rng = np.random.default_rng(seed)
     actions, phase = rng.integers(0, 3, 600), 0.5 + 1.3 * 2 * np.pi * np.arange(600) / 600
-    gap = 0.15 + height * np.sin(phase)
-    rewards = gap * (actions == 2) + 0.3 * rng.normal(size=600)
+    gap = level + height * np.sin(phase)
+    rewards = gap * (actions == 2) + noise * rng.normal(size=600)
     return EpisodeLog.from_arrays(actions, rewards, np.full(600, 1 / 3))
 
 
-def _gated(log: EpisodeLog) -> tuple[Plan, Decision, Advantage]:
-    """The plan, and the gate that it is about: a share of the log tries the time scales in both."""
-    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), MULTISCALE)
+def _gated(log: EpisodeLog) -> tuple[Plan, Comparison]:
+    """The plan, and the comparison that it is about, which is the gate's."""
     found = plan(GOOD, SAFE, log, MULTISCALE)
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), MULTISCALE)
     assert found.reason is decision.reason
     assert found.difference == pytest.approx(decision.advantage.point)
-    widths = decision.advantage.point - decision.advantage.lower
-    assert found.half_widths == pytest.approx(widths)
+    assert found.half_widths == pytest.approx(decision.advantage.point - decision.advantage.lower)
     assert found.num_episodes == 600
-    return found, decision, decision.advantage
+    parts = with_room(MULTISCALE, None, HeldOutEpisodes(log))
+    return found, compare_once(MULTISCALE, GOOD, SAFE, parts[1], None)[0]
 
 
-def test_more_traffic_lessens_noise_and_not_bias() -> None:
+def test_more_traffic_lessens_noise_and_not_movement() -> None:
     """With so many times the episodes in the same time, the advantage is exactly the half-width."""
     seen = set()
-    for seed, height in itertools.product(range(2, 6), (0.0, 0.3)):
-        found, decision, advantage = _gated(_wave(seed, height))
-        leading = advantage.scales[advantage.leading]
-        if decision.reason is Reason.SCALES_DISAGREE:
-            assert "ask again" in str(found)
-        elif decision.reason is not Reason.NOT_BETTER or not advantage.point > 0:
+    for seed, height, level, noise in itertools.product((2, 3), (0.0, 0.3), (-0.1, 0.05), (0.3, 0.6)):
+        found, outcome = _gated(_wave(seed, height, level, noise))
+        assert found.difference is not None
+        assert found.half_widths is not None
+        advantage, fit = found.difference, outcome.difference
+        kind, memory = outcome.trials.kinds[outcome.trials.best], outcome.trials.memories[outcome.trials.best]
+        stands = kind in ("level", "line")
+        if found.reason not in (Reason.NOT_BETTER, Reason.SCALES_DISAGREE) or not advantage > 0:
             continue
-        elif advantage.leading <= 1:
+        squares = np.asarray(fit.design.forecast_weights * fit.noise) ** 2
+        known = min(1.0, squares.sum() / float(fit.variance))  # the share that noise has in the variance
+        if stands:
             assert found.more_traffic is None
-            assert "forecast best" not in str(found)
+            assert "older episodes help little" not in str(found)
         elif found.more_traffic is None:
-            # The bias alone is too much.
-            assert found.half_widths is not None
-            assert leading.bias * found.half_widths / leading.standard_error >= advantage.point
+            assert found.more_episodes is None
+            assert math.sqrt(1 - known) * found.half_widths >= advantage
             assert "Shorten the lookahead" in str(found)
         else:
-            noise = (leading.standard_error**2 - leading.bias**2) / found.more_traffic
-            error = np.sqrt(noise + leading.bias**2)
-            assert found.half_widths is not None
-            widths = found.half_widths * error / leading.standard_error
-            assert widths == pytest.approx(advantage.point)
+            assert found.more_episodes is None
+            left = math.sqrt(1 - known + known / found.more_traffic)
+            assert left * found.half_widths == pytest.approx(advantage)
             assert f"About {found.more_traffic:.2g} times as many episodes" in str(found)
-            last = f"{math.ceil(leading.span):,}"
-            assert f"Of 600 episodes, the last {last} episodes forecast best" in str(found)
-        seen.add((advantage.leading > 1, found.more_traffic is not None, decision.reason))
+        if not stands:
+            assert f"forgotten after about {float(memory):,.0f} episodes" in str(found)
+        seen.add((stands, found.more_traffic is not None, found.more_episodes is not None))
         json.dumps(plain(found), allow_nan=False)
-    assert {(True, True, Reason.NOT_BETTER), (False, False, Reason.NOT_BETTER)} <= seen
+    assert {(True, False, True), (False, True, False), (False, False, False)} <= seen
+
+
+def test_policies_that_do_not_differ_have_no_number() -> None:
+    found = plan(SAFE, SAFE, _log(), SETTINGS)
+    assert (found.difference, found.more_episodes) == (0.0, None)
 
 
 def test_which_actions_lack_data() -> None:

@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,20 @@ from tidegate import (
     MLPPolicy,
     Policy,
     PolicyError,
+    Propensity,
     RecordedPolicy,
     SoftmaxPolicy,
     TabularPolicy,
     load_policy,
     save_policy,
 )
-from tidegate.policies import DiscretePolicy, LinearGaussianPolicy, ParametricPolicy
+from tidegate.policies import (
+    BehaviorPolicy,
+    DiscretePolicy,
+    LinearGaussianPolicy,
+    ParametricPolicy,
+    lists_actions,
+)
 
 RNG = np.random.default_rng(0)
 FEATURES = RNG.normal(size=(7, 3))
@@ -121,6 +129,35 @@ def test_parameters_stay_64_bit_whatever_the_mode() -> None:
     with jax.enable_x64(False):
         policy = SoftmaxPolicy([0.1, 0.2])
     assert np.asarray(policy.logits).dtype == np.float64
+
+
+def test_a_recorded_policy_may_know_all_of_its_probabilities() -> None:
+    log = EpisodeLog.from_arrays(
+        [2, 0, 1], [1.0, 1.0, 1.0], [0.5, 0.5, 0.5], recorded={"logged": [0.1, 0.2, 0.3]}
+    )
+    table = np.log([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.3, 0.4]])[:, None]
+    log = dataclasses.replace(log, recorded={**log.recorded, "listed": table})
+    logged, listed = RecordedPolicy("logged"), RecordedPolicy("listed")
+    np.testing.assert_array_equal(logged.logged_log_probs(log), listed.logged_log_probs(log))
+    assert logged.action_log_probs(log) is None
+    np.testing.assert_array_equal(listed.action_log_probs(log), table)
+    assert lists_actions(listed, log)
+    assert not lists_actions(logged, log)
+    # An action that was added to the log later is none of its own.
+    wider = log.with_actions(4)
+    assert lists_actions(listed, wider)
+    np.testing.assert_array_equal(listed.logged_log_probs(wider), listed.logged_log_probs(log))
+    np.testing.assert_array_equal(np.asarray(listed.action_log_probs(wider))[..., 3], -np.inf)
+    assert wider.with_actions(4).digest() == wider.digest()
+
+
+def test_which_policies_give_a_probability_to_each_action_of_the_log() -> None:
+    log = EpisodeLog.from_arrays([0, 1], [1.0, 1.0], [0.5, 0.5])
+    assert lists_actions(SoftmaxPolicy([0.0, 0.0]), log)
+    assert not lists_actions(SoftmaxPolicy([0.0, 0.0, 0.0]), log)
+    assert not lists_actions(BehaviorPolicy(), log)
+    density = EpisodeLog.from_arrays([0.1, 0.2], [1.0, 1.0], [0.5, 0.5], propensity=Propensity.DENSITY)
+    assert not lists_actions(GaussianPolicy([0.0], [0.0]), density)
 
 
 def test_policies_that_need_states_say_so() -> None:

@@ -23,7 +23,7 @@ from tidegate import (
     forecast_performance,
 )
 from tidegate.bootstrap import Side
-from tidegate.models import TrendModel, TrendModels
+from tidegate.models import TrendModels
 from tidegate.record import (
     BINS,
     FORMAT,
@@ -225,8 +225,7 @@ def test_thinned_rows_are_few_and_hold_both_ends() -> None:
 
 
 def test_settings_name_their_classes_functions_and_tests() -> None:
-    season = TrendModel(CosineBasis(1), 0.5, "season")
-    models = TrendModels(others=(season,))
+    models = TrendModels(season=0.0)
     described = [
         describe_settings(ForecastSettings(5, test, support_z=np.inf))
         for test in (TwoBounds(CosineBasis(1)), Paired(CosineBasis(1)), Multiscale(models))
@@ -236,6 +235,8 @@ def test_settings_name_their_classes_functions_and_tests() -> None:
     assert described[0]["estimator"] == "pdis_returns"
     assert described[0]["multipliers"] == "Rademacher"
     assert described[0]["support_z"] is None
-    (other,) = described[2]["test"]["models"]["others"]
-    assert (other["class"], other["name"], other["share"]) == ("TrendModel", "season", 0.5)
-    assert other["basis"] == {"class": "CosineBasis", "order": 1, "columns": 2}
+    assert described[0]["test"]["basis"] == {"class": "CosineBasis", "order": 1, "columns": 2}
+    assert described[2]["test"]["models"] == {
+        "class": "TrendModels", "still": 0.5, "broken": 0.05, "smooth": 0.05, "level": 0.1, "season": 0.0,
+        "calendar": [],
+    }  # fmt: skip

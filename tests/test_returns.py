@@ -1,5 +1,6 @@
 """Unbiasedness by enumeration, identities, textbook loops, and long episodes."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -193,6 +194,16 @@ def test_a_perfect_prediction_leaves_no_noise_of_the_actions() -> None:
         policy = SoftmaxPolicy.from_probs(probs)
         expected = np.array(probs[:3]) @ [1.0, 5.0, -2.0]
         np.testing.assert_allclose(dr_returns(policy, log, 1.0, values), expected)
+
+
+def test_a_policy_known_by_its_table_has_the_returns_of_the_policy() -> None:
+    _, log, _ = _enumerated(SmallMDP(3))
+    policy, values = TabularPolicy(np.log(TARGET)), _state_values(log, 2, 4)
+    table = np.log(TARGET)[np.asarray(log.states)]
+    log = dataclasses.replace(log, recorded={"table": table})
+    np.testing.assert_allclose(
+        dr_returns(RecordedPolicy("table"), log, 0.9, values), dr_returns(policy, log, 0.9, values)
+    )
 
 
 def test_recorded_policies_take_one_value_whatever_the_action() -> None:

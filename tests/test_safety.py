@@ -28,7 +28,9 @@ from tidegate import (
 )
 from tidegate.arrays import replace_at
 from tidegate.basis import TimeAxis
+from tidegate.episodes import grow
 from tidegate.forecast import draw_multipliers
+from tidegate.presets import multiscale_forecast
 from tidegate.record import Decision
 from tidegate.safety import VERDICT_SEED
 
@@ -36,6 +38,8 @@ from . import oracles
 
 BASIS = CosineBasis(1)
 SETTINGS = ForecastSettings(10, TwoBounds(BASIS))
+OURS = multiscale_forecast(ForecastSettings(10))
+PRESETS = pytest.mark.parametrize("settings", [SETTINGS, OURS], ids=["two bounds", "multiscale"])
 SAFE = SoftmaxPolicy(np.zeros(3))
 GOOD = SoftmaxPolicy([-1.0, 0.0, 2.0])
 
@@ -63,8 +67,9 @@ def _dumped(decision: Decision) -> str:
     return json.dumps(decision.to_dict(), allow_nan=False)
 
 
-def test_a_clearly_better_policy_is_deployed() -> None:
-    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), SETTINGS)
+@PRESETS
+def test_a_clearly_better_policy_is_deployed(settings: ForecastSettings) -> None:
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), settings)
     assert decision.verdict is Verdict.DEPLOY
     assert decision.candidate.lower > decision.safe.upper
     assert str(decision).startswith("DEPLOY: the candidate is forecast to beat")
@@ -87,13 +92,17 @@ def test_bounds_are_algorithm_2_at_half_alpha_each() -> None:
 def test_no_better_is_kept() -> None:
     decision = safety_test(SAFE, SAFE, HeldOutEpisodes(_log()), SETTINGS)
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NOT_BETTER)
-    worse = safety_test(SAFE, GOOD, HeldOutEpisodes(_log()), SETTINGS)
-    assert worse.verdict is Verdict.KEEP
+    same = safety_test(SAFE, SAFE, HeldOutEpisodes(_log()), OURS)
+    assert (same.verdict, same.reason) == (Verdict.KEEP, Reason.NO_VARIATION)  # their difference is 0
+    for settings in (SETTINGS, OURS):
+        worse = safety_test(SAFE, GOOD, HeldOutEpisodes(_log()), settings)
+        assert (worse.verdict, worse.reason) == (Verdict.KEEP, Reason.NOT_BETTER)
 
 
-def test_an_empty_test_split() -> None:
+@PRESETS
+def test_an_empty_test_split(settings: ForecastSettings) -> None:
     _, held_out = split_log(_log(), train_fraction=1.0)
-    decision = safety_test(GOOD, SAFE, held_out, SETTINGS)
+    decision = safety_test(GOOD, SAFE, held_out, settings)
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.NO_EPISODES)
     _dumped(decision)
 
@@ -107,6 +116,30 @@ def test_too_few_episodes(rows: int) -> None:
     assert decision.reason is Reason.TOO_FEW_EPISODES
 
 
+@pytest.mark.parametrize("rows", [1, 2, 9, 23])
+def test_too_few_episodes_for_a_mixture(rows: int) -> None:
+    """Nor does it say where a policy is going: its bounds are not numbers."""
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log(rows)), OURS)
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.TOO_FEW_EPISODES)
+    assert np.isnan([decision.candidate.lower, decision.safe.upper]).all()
+    _dumped(decision)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_mixture_needs_different_times(times: int) -> None:
+    log = replace_at(lambda one: one.episode_numbers, _log(60), 1.0 + np.arange(60) // (60 // times))
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), multiscale_forecast(ForecastSettings(1)))
+    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.TOO_FEW_EPISODES)
+
+
+@pytest.mark.parametrize(("lookahead", "reason"), [(66, Reason.BETTER), (67, Reason.LOOKAHEAD_TOO_LONG)])
+def test_three_windows_must_fit_into_the_log(lookahead: int, reason: Reason) -> None:
+    settings = multiscale_forecast(ForecastSettings(lookahead))
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(_log()), settings)
+    assert decision.reason is reason
+    assert decision.advantage.longest_lookahead == pytest.approx(200 / 3)
+
+
 def test_a_singular_trend() -> None:
     """All episodes but one at the same spot of the axis, as far as the basis can tell."""
     log = _log(60)
@@ -114,8 +147,9 @@ def test_a_singular_trend() -> None:
         log.actions, log.rewards, np.exp(log.behavior_log_probs),
         episode_numbers=[*np.arange(59) * 1e-9, 1e6],
     )  # fmt: skip
-    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(squeezed), ForecastSettings(1))
-    assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SINGULAR_TREND)
+    for settings in (ForecastSettings(1), multiscale_forecast(ForecastSettings(1))):
+        decision = safety_test(GOOD, SAFE, HeldOutEpisodes(squeezed), settings)
+        assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SINGULAR_TREND)
 
 
 def test_a_candidate_outside_the_support_is_kept() -> None:
@@ -127,10 +161,12 @@ def test_a_candidate_outside_the_support_is_kept() -> None:
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SUPPORT)
     rare = np.where(np.arange(rows) % 50 == 0, 0.3, 0.0)
     assert _gate(_recorded(rare, gap=-5.0)).reason is Reason.SUPPORT
+    assert _gate(log, OURS).reason is _gate(_recorded(rare, gap=-5.0), OURS).reason is Reason.SUPPORT
 
 
 def test_wrong_propensities_are_kept() -> None:
     """Probabilities three times too large: every estimate triples."""
+    assert _gate(_recorded(1.0), OURS).reason is Reason.SUPPORT
     decision = _gate(_recorded(1.0))
     assert decision.candidate.lower > decision.safe.upper
     assert (decision.verdict, decision.reason) == (Verdict.KEEP, Reason.SUPPORT)
@@ -173,28 +209,44 @@ def test_constant_rewards_are_no_evidence() -> None:
     # Rounding residues of the regression must not count as variation either.
     curved = _gate(log, ForecastSettings(10, TwoBounds(CosineBasis(3))))
     assert curved.reason is Reason.NO_VARIATION
+    assert _gate(log, OURS).reason is Reason.NO_VARIATION
 
 
-def test_numbers_too_large_for_arithmetic() -> None:
+@PRESETS
+def test_numbers_too_large_for_arithmetic(settings: ForecastSettings) -> None:
     log = _log(60)
     huge = EpisodeLog.from_arrays(
         log.actions, np.asarray(log.rewards) * 1e300, np.exp(log.behavior_log_probs)
     )
-    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(huge), SETTINGS)
+    decision = safety_test(GOOD, SAFE, HeldOutEpisodes(huge), settings)
     assert decision.verdict is Verdict.KEEP
     assert decision.reason in (Reason.NOT_FINITE, Reason.NO_VARIATION)
 
 
-def test_a_policy_of_nan_is_kept() -> None:
+@PRESETS
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_one_reward_that_is_not_finite_is_enough(settings: ForecastSettings, bad: float) -> None:
+    """However it came into the log: at its start, in the middle, or last."""
+    for row in (0, 100, 199):
+        rewards = np.array(_log().rewards)
+        rewards[row] = bad
+        log = replace_at(lambda one: one.rewards, _log(), rewards)
+        decision = safety_test(GOOD, SAFE, HeldOutEpisodes(log), settings)
+        assert decision.verdict is Verdict.KEEP
+        _dumped(decision)
+
+
+@PRESETS
+def test_a_policy_of_nan_is_kept(settings: ForecastSettings) -> None:
     nan = replace_at(lambda one: one.logits, SAFE, np.array([np.nan, 0.0, 0.0]))
     for candidate, safe in ((nan, SAFE), (GOOD, nan)):
-        decision = safety_test(candidate, safe, HeldOutEpisodes(_log()), SETTINGS)
+        decision = safety_test(candidate, safe, HeldOutEpisodes(_log()), settings)
         assert decision.verdict is Verdict.KEEP
     weights = LinearPolicy(np.zeros((1, 3)), np.zeros(3))
     weights = replace_at(lambda one: one.weights, weights, np.full((1, 3), np.inf))
     columns = oracles.one_step_frame(60, x=np.ones(60))
     log = EpisodeLog.from_frame(pd.DataFrame(columns), states=["x"])
-    assert safety_test(weights, SAFE, HeldOutEpisodes(log), SETTINGS).verdict is Verdict.KEEP
+    assert safety_test(weights, SAFE, HeldOutEpisodes(log), settings).verdict is Verdict.KEEP
 
 
 def test_training_episodes_are_refused() -> None:
@@ -227,6 +279,19 @@ def test_the_record_repeats_to_the_bit() -> None:
         assert record[role]["forecast_episodes"] == [201, 210]
     other = json.loads(_dumped(safety_test(GOOD, SAFE, log, SETTINGS, seed=12)))
     assert {**other, "seed": 11} == record  # the seed is kept, and changes nothing
+
+
+def test_a_mixture_repeats_to_the_bit_and_minds_neither_seed_nor_spare_rows() -> None:
+    held_out = HeldOutEpisodes(_log())
+    first = safety_test(GOOD, SAFE, held_out, OURS, seed=11)
+    with jax.enable_x64(False):
+        assert _dumped(safety_test(GOOD, SAFE, held_out, OURS, seed=11)) == _dumped(first)
+    other = json.loads(_dumped(safety_test(GOOD, SAFE, held_out, OURS, seed=12)))
+    assert {**other, "seed": 11} == json.loads(_dumped(first))
+    shuffled = grow(_log().take(np.random.default_rng(0).permutation(200)), 400)
+    moved = safety_test(GOOD, SAFE, HeldOutEpisodes(shuffled), OURS).advantage
+    assert (moved.point, moved.lower) == pytest.approx((first.advantage.point, first.advantage.lower))
+    assert moved.p_value == pytest.approx(first.p_value, rel=1e-6)
 
 
 def test_split_halves_forecast_the_same_window() -> None:

@@ -109,12 +109,12 @@ EIGHT = {
 
 
 def test_a_log_of_eight_rows_gets_one_warning() -> None:
-    """Twelve findings are not known, or bad, for want of episodes: that is said once."""
+    """Eight findings are not known, or bad, for want of episodes: that is said once."""
     record = tidegate.check(EIGHT, policy="column:new_prob")
     cause, *rest = [one for one in told_once({"": record.check.findings}) if one.level is Level.WARNING]
     assert not rest
-    assert cause.sentence == "8 episodes are too few; the gate needs at least 18."
-    assert len(cause.names) == len(record.check.warnings) == 12
+    assert cause.sentence == "8 episodes are too few; the gate needs at least 24."
+    assert len(cause.names) == len(record.check.warnings) == 8
     assert cause.names[0] == "episodes"
     assert str(record).splitlines() == ["1 warning: episodes."]
     # Each is still found by its name, as programs want it.
@@ -126,14 +126,14 @@ def test_a_gate_of_eight_rows_names_its_cause_once() -> None:
     record = tidegate.gate(EIGHT, candidate="column:new_prob")
     told = told_once({role: check.warnings for role, check in record.checks.items()})
     assert [(one.about, one.sentence) for one in told] == [
-        (("candidate", "safe", "difference"), "6 episodes are too few; the gate needs at least 12.")
+        (("candidate", "safe", "difference"), "8 episodes are too few; the gate needs at least 24.")
     ]
     page = log_page(record)
     alert = page[page.index("Before you rely on this") :]
     alert = alert[: alert.index("</ul>")]
     assert alert.count("too few") == 1
-    assert "For the candidate, the safe policy and the difference: 6 episodes are too few;" in alert
-    assert "Not known: horizon effective sample size, drift, trend misfit" in alert
+    assert "For the candidate, the safe policy and the difference: 8 episodes are too few;" in alert
+    assert "Not known: horizon effective sample size, drift, past forecasts" in alert
 
 
 def test_other_causes_are_told_once_too() -> None:

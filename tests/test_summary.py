@@ -84,6 +84,28 @@ def test_what_is_not_known_and_what_is_near_zero(decided: dict[str, Any]) -> Non
     assert summary(error) == ["Nothing was decided: there is no file no.csv."]
 
 
+def test_the_leading_model_is_named_with_its_season_and_its_past(decided: dict[str, Any]) -> None:
+    mixed = copy.deepcopy(decided)
+    family = {"point": 0.2, "standard_error": 0.1, "lower": 0.1, "p_value": 0.01}
+    rough, line = (
+        {"kind": kind, "memory": memory, "weight": weight, **family}
+        for kind, memory, weight in (("rough", 14.0, 0.62), ("line", 84.0, 0.38))
+    )
+    mixed["advantage"].update(models=[rough, line], season=None, past=None)
+    assert summary(mixed)[2] == "Leading model: wandering, forgotten after 14 days (weight 62%)."
+    mixed["advantage"].update(
+        models=[line, rough],
+        season={"period": 7.0, "weight": 0.9},
+        past={"dates": 9, "off": 0.034, "misfit": 0.4},
+    )
+    assert summary(mixed)[2] == (
+        "Leading model: a line that goes on with a season of about 7 days (weight 38%); its forecasts have "
+        "been off by 0.034 at 9 past dates."
+    )
+    line["weight"] = None
+    assert summary(mixed)[2].startswith("Status")
+
+
 def test_a_rank_has_its_timestamp_and_an_action_its_name(decided: dict[str, Any]) -> None:
     ranked = gate(lookahead=20, allow_unguaranteed=True).to_dict()
     assert "over the next 20 episodes (241 to 260; the last 20 took 7 days)." in summary(ranked)[1]

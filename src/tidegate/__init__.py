@@ -13,8 +13,12 @@ Read the files in this order, which follows the data. Each imports only files ab
     basis         the time axis, past and forecast; time features
     trend         Algorithm 1: least squares, forecast, variance
     bootstrap     Algorithm 2: multipliers, percentile-t, percentile
-    models        trend models (a basis and a span), each tried on the past
-    comparison    tests as objects: two bounds, paired, multiscale; verdicts and reasons
+    cells         a series of returns in time cells: their means, and how well these are known
+    calendar_seasons  seasons of a known period that fits into a cell: hours of the day, days of the week
+    models        the list of trend models: levels, lines, seasons, and how they may move
+    mixture       all of them weighed by how well they would have forecast the past
+    reasons       verdicts and why, in words
+    comparison    tests as objects: two bounds, paired, multiscale
     forecast      policy + log -> forecast of its mean return over the next episodes
     search        ascent on the lower bound of the forecast
     record        how records are written: plain values, seal, file

@@ -14,9 +14,7 @@ from .commands.improvement import improve as improve
 from .commands.plans import plan as plan
 from .comparison import Multiscale as Multiscale
 from .comparison import Paired as Paired
-from .comparison import Reason as Reason
 from .comparison import TwoBounds as TwoBounds
-from .comparison import Verdict as Verdict
 from .door import Propensity as Propensity
 from .drivers import LiveLoop as LiveLoop
 from .drivers import simulate as simulate
@@ -41,6 +39,8 @@ from .policies import SoftmaxPolicy as SoftmaxPolicy
 from .policies import TabularPolicy as TabularPolicy
 from .presets import multiscale_settings as multiscale_settings
 from .presets import paper_settings as paper_settings
+from .reasons import Reason as Reason
+from .reasons import Verdict as Verdict
 from .record import save_policy as save_policy
 from .returns import pdis_returns as pdis_returns
 from .safety import safety_test as safety_test

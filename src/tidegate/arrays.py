@@ -46,6 +46,7 @@ UNOPTIMISED = {"xla_backend_optimization_level": 0}  # compiles in half of that,
 LARGE = 500_000  # numbers that a program is given
 DIGEST = hashlib.sha256().digest_size
 MIN_ROOM = 8
+BLOCK, SMALL = 4, 12  # rows that are eliminated at once, and of what matrix one by one
 
 
 def unreported(items: Iterable[Any]) -> Iterable[Any]:
@@ -105,6 +106,46 @@ def full_products(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
 
     return run
+
+
+def eliminate(
+    matrix: Float[Array, "*b n n"], count: int
+) -> tuple[Float[Array, "*b m m"], Float[Array, "*b"]]:
+    """Eliminate the first `count` rows of symmetric matrices: what is left, and the log determinant of these.
+
+    Of [[B, U], [Uᵀ, 0]] with a positive definite B, −UᵀB⁻¹U is left. Written out in products of blocks
+    instead of LAPACK calls: two batches of these at once can wait for each other for ever (jaxlib 0.10.2 on
+    two cores), and on a GPU many small ones are slow. Of a small matrix, rows go one by one.
+    """
+    log_determinant = jnp.zeros(matrix.shape[:-2], matrix.dtype)
+    while count:
+        block = min(count, BLOCK if matrix.shape[-1] > SMALL else 1)
+        beside, turned = matrix[..., block:, :block], matrix[..., :block, block:]
+        if block == 1:
+            pivot = matrix[..., :1, :1]
+            matrix, part = matrix[..., 1:, 1:] - beside * (turned / pivot), jnp.log(pivot[..., 0, 0])
+        else:
+            inverse, part = _inverse(matrix[..., :block, :block])
+            matrix = matrix[..., block:, block:] - beside @ inverse @ turned
+        log_determinant, count = log_determinant + part, count - block
+    return matrix, log_determinant
+
+
+def _inverse(matrix: Float[Array, "*b n n"]) -> tuple[Float[Array, "*b n n"], Float[Array, "*b"]]:
+    """Inverse and log determinant of a few rows, by halves."""
+    half = matrix.shape[-1] // 2
+    if not half:
+        return 1 / matrix, jnp.log(matrix[..., 0, 0])
+    first, log_first = _inverse(matrix[..., :half, :half])
+    below = matrix[..., half:, :half]
+    across = below @ first
+    second, log_second = _inverse(matrix[..., half:, half:] - across @ jnp.swapaxes(below, -1, -2))
+    corner = second @ across
+    turned = jnp.swapaxes(corner, -1, -2)
+    rows = jnp.concatenate([first + jnp.swapaxes(across, -1, -2) @ corner, -turned], axis=-1)
+    return jnp.concatenate(
+        [rows, jnp.concatenate([-corner, second], axis=-1)], axis=-2
+    ), log_first + log_second
 
 
 class _Unnamed(Exception):

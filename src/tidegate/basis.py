@@ -78,6 +78,11 @@ class TimeAxis(eqx.Module):
         return self.last - self.lookahead
 
     @property
+    def longest_tried(self) -> Any:
+        """The longest lookahead that the log can try: three windows, one after another."""
+        return self.length / 3
+
+    @property
     def longest_trusted(self) -> Any:
         """The longest lookahead for which a trend over the whole log is taken on trust: half of its time."""
         return self.length / 2

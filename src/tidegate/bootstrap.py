@@ -12,7 +12,7 @@ import abc
 import enum
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -314,7 +314,7 @@ def tail_probability(
     """P(draw ≥ statistic) from sorted draws; beyond their reach, Student's tail scaled to them."""
     count = jnp.sum(draws >= statistic)
     tail, scale = _tail(draws, freedom)
-    beyond = norm.sf(_normal_score(statistic / scale, freedom))
+    beyond = norm.sf(normal_score(statistic / scale, freedom))
     share = (count + 1) / (draws.size + 1)
     # Not a number in, not a number out: NaN compares as False and would look like a tiny share.
     return jnp.where(jnp.isnan(statistic + scale), jnp.nan, jnp.where(count < tail, beyond, share))
@@ -327,23 +327,23 @@ def tail_quantile(
     tail, scale = _tail(draws, freedom)
     number = jnp.asarray(level) * (draws.size + 1)
     rank = jnp.clip(jnp.floor(number + 1e-6).astype(int), 1, draws.size)
-    beyond = scale * _student_score(norm.isf(jnp.asarray(level)), freedom)
+    beyond = scale * student_score(norm.isf(jnp.asarray(level)), freedom)
     return jnp.where(number < tail + 1, beyond, draws[-rank])
 
 
 def _tail(draws: Float[Array, " b"], freedom: Float[Array, ""]) -> tuple[int, Float[Array, ""]]:
     """How many draws the tail holds, and the spread of Student's distribution that continues it."""
     tail = max(1, round(TAIL_SHARE * draws.size))
-    return tail, draws[-tail] / _student_score(norm.isf((tail + 1) / (draws.size + 1)), freedom)
+    return tail, draws[-tail] / student_score(norm.isf((tail + 1) / (draws.size + 1)), freedom)
 
 
-def _normal_score(t: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
+def normal_score(t: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
     """The normal variate with the tail probability of Student's t (Wallace, 1959), for t ≥ 0."""
     return jnp.sqrt(freedom * jnp.log1p(t**2 / freedom)) * (8 * freedom + 1) / (8 * freedom + 3)
 
 
-def _student_score(z: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
-    """The inverse of `_normal_score`."""
+def student_score(z: Float[Array, ""], freedom: Float[Array, ""]) -> Float[Array, ""]:
+    """The inverse of `normal_score`."""
     wider = z * (8 * freedom + 3) / (8 * freedom + 1)
     return jnp.sqrt(freedom * jnp.expm1(wider**2 / freedom))
 
@@ -354,3 +354,30 @@ def effective_freedom(fit: TrendFit) -> Float[Array, ""]:
     squares = jnp.sum(parts**2)
     freedom = jnp.where(squares > 0, jnp.sum(parts) ** 2 / squares, jnp.nan)
     return jnp.maximum(freedom - fit.design.num_columns, 1.0)
+
+
+class StudentisedTest(eqx.Module):
+    """A forecast with the bootstrap's t-statistics, sorted; all NaN if one of them is."""
+
+    point: Float[Array, ""]
+    error: Float[Array, ""]
+    draws: Float[Array, " b"]
+    freedom: Float[Array, ""]
+
+    @classmethod
+    def of(cls, fit: TrendFit, multipliers: Multipliers) -> Self:
+        draws = jnp.sort(studentized_deviations(fit, multipliers))
+        draws = jnp.where(jnp.any(jnp.isnan(draws)), jnp.nan, draws)
+        return cls(fit.point, jnp.sqrt(fit.variance), draws, effective_freedom(fit))
+
+    def p_value(self, margin: Any = 0.0) -> Float[Array, ""]:
+        """Of "it is not above −margin"."""
+        return tail_probability((self.point + margin) / self.error, self.draws, self.freedom)
+
+    def lower(self, level: Any) -> Float[Array, ""]:
+        """The lower bound, wrong with probability `level`."""
+        return self.point - tail_quantile(self.draws, self.freedom, level) * self.error
+
+    def upper(self, level: Any) -> Float[Array, ""]:
+        """The upper bound, wrong with probability `level`."""
+        return self.point + tail_quantile(-self.draws[::-1], self.freedom, level) * self.error

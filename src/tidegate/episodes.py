@@ -43,6 +43,7 @@ class EpisodeLog(eqx.Module):
     """Logged episodes, padded to one length; build it with `from_arrays` or `from_frame`.
 
     `layout` says where the steps lie: `cells` are (episodes, steps), or the steps one after the other.
+    `recorded` holds, by a policy's name, its log-probability of each logged action, or of all actions.
     `outcomes` are other quantities measured at each step besides the reward, by name, for guardrails to
     watch. Returns and forecasts are of `rewards` alone; see `with_outcome`.
     """
@@ -53,7 +54,7 @@ class EpisodeLog(eqx.Module):
     rewards: Float[ArrayLike, "*cells"]
     mask: Bool[ArrayLike, "*cells"]
     states: Shaped[ArrayLike, "..."] | None = None
-    recorded: dict[str, Float[ArrayLike, "*cells"]] = eqx.field(default_factory=dict)
+    recorded: dict[str, Float[ArrayLike, "..."]] = eqx.field(default_factory=dict)
     outcomes: dict[str, Float[ArrayLike, "*cells"]] = eqx.field(default_factory=dict)
     num_actions: int | None = eqx.field(static=True, default=None)
     layout: Layout = eqx.field(default_factory=Grid)
@@ -167,6 +168,18 @@ class EpisodeLog(eqx.Module):
     def only(self, rows: Bool[ArrayLike, " n"]) -> "EpisodeLog":
         """The log without the other episodes: they become spare rows, and the capacity stays."""
         return dataclasses.replace(self, mask=self.mask & self.layout.spread(rows))
+
+    def with_actions(self, count: int) -> "EpisodeLog":
+        """The log with more actions, which no recorded policy ever takes."""
+
+        def wider(recorded: ArrayLike) -> ArrayLike:
+            if recorded.ndim == self.mask.ndim or recorded.shape[-1] == count:
+                return recorded
+            spare = [(0, 0)] * self.mask.ndim + [(0, count - recorded.shape[-1])]
+            return np.pad(np.asarray(recorded), spare, constant_values=-np.inf)
+
+        recorded = {name: wider(one) for name, one in self.recorded.items()}
+        return dataclasses.replace(self, num_actions=count, recorded=recorded)
 
     def with_outcome(self, name: str, sign: float = 1.0) -> "EpisodeLog":
         """The log with sign × this outcome in place of the rewards, so that every test is about it.
@@ -404,5 +417,5 @@ def conform(window: EpisodeLog, log: EpisodeLog) -> EpisodeLog:
                 expected=f"at most {log.num_actions}, as in the first window",
                 remedy="Pass num_actions=… when you build a window.",
             )
-        window = dataclasses.replace(window, num_actions=log.num_actions)
+        window = window.with_actions(log.num_actions)
     return pad_steps(window, log.mask.shape[1])

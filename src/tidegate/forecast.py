@@ -1,7 +1,6 @@
 """Policy + log -> forecast of its mean return over the next `lookahead` episodes, with bounds."""
 
 import dataclasses
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeAlias
@@ -10,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from .arrays import Floats, in_double, kept, map_leaves, room_for, with_zeros
 from .basis import TimeAxis
@@ -24,23 +23,27 @@ from .bootstrap import (
     check_draws,
     tail,
 )
+from .cells import Series
 from .comparison import ComparisonTest, Terms, TwoBounds
 from .episodes import EpisodeLog, roomy
 from .errors import LogError, SettingsError
 from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
-from .models import Series
-from .policies import DiscretePolicy, Policy
+from .policies import Policy, lists_actions
 from .returns import (
     ReturnEstimator,
     dr_returns,
     effective_sample_size,
     episode_ratios,
+    gap_returns,
+    observed_returns,
     pdis_returns,
 )
 from .trend import TrendFit
-from .values import ValueModel
+from .values import ValueModel, alternating
 
-CALIBRATION_SHARE = 1 / 3  # of the log goes to training if the candidate was made without the log
+CONTEXT_SHARE = 0.5  # of the variance of a return that may be luck of the context
+SAME = 1e-6  # logarithms of probabilities that differ by less are one
+
 Predictions: TypeAlias = Callable[[Policy], Float[Array, "n t a"] | None]
 
 
@@ -98,20 +101,9 @@ class ForecastSettings(eqx.Module):
         return self.test.least_episodes
 
     @property
-    def least_log(self) -> int:
-        """How many episodes a log needs, if a share of them is for training."""
-        share = CALIBRATION_SHARE if self.needs_training else 0.0
-        return math.ceil(self.least_episodes / (1 - share))
-
-    @property
     def for_any_terms(self) -> "ForecastSettings":
         """The settings without what the terms of a comparison carry: one program serves all of these."""
         return dataclasses.replace(self, lookahead=1, alpha=0.05, draws=500)
-
-    @property
-    def needs_training(self) -> bool:
-        """Whether a test needs training episodes: to try trend models, or to fit a model of values."""
-        return self.test.tries_models or self.value_model is not None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -153,46 +145,108 @@ def estimated_returns(
     return dr_returns(policy, log, settings.discount, values)
 
 
-def training_returns(
-    settings: ForecastSettings, training: EpisodeLog, *policies: Policy
+def cross_fitted_returns(
+    settings: ForecastSettings, log: EpisodeLog, *policies: Policy
 ) -> list[Float[Array, " n"]]:
-    """What each policy would have earned in the training episodes; models are cross-fitted."""
-    values = training_values(settings, training, *policies)
-    return [estimated_returns(settings, policy, training, values(policy)) for policy in policies]
+    """What each policy would have earned; the values of an episode are predicted from the others."""
+    values = cross_fitted_values(settings, log, *policies)
+    return [estimated_returns(settings, policy, log, values(policy)) for policy in policies]
 
 
-def training_values(settings: ForecastSettings, training: EpisodeLog, *policies: Policy) -> Predictions:
-    """The model's predictions for the training episodes, each made without that episode."""
+def cross_fitted_values(settings: ForecastSettings, training: EpisodeLog, *policies: Policy) -> Predictions:
+    """The model's predictions for the episodes, each made without that episode."""
     model, discount = settings.value_model, settings.discount
     if model is None:
         return lambda policy: None
-    kinds = {_enumerates(policy, training) for policy in policies}
+    kinds = {lists_actions(policy, training) for policy in policies}
     found = {kind: model.cross_fit(training, discount, per_action=kind) for kind in sorted(kinds)}
-    return lambda policy: found[_enumerates(policy, training)]
+    return lambda policy: found[lists_actions(policy, training)]
 
 
-def held_out_returns(
-    settings: ForecastSettings, training: EpisodeLog | None, log: EpisodeLog, *policies: Policy
-) -> list[Float[Array, " n"]]:
-    """The same for held-out episodes, with models fitted to the training episodes, if there are any."""
-    model, discount = settings.value_model, settings.discount
-    if model is None or training is None:
-        return [estimated_returns(settings, policy, log) for policy in policies]
-    kinds = {_enumerates(policy, log) for policy in policies}
-    found = {kind: model.predict(training, log, discount, per_action=kind) for kind in sorted(kinds)}
-    return [estimated_returns(settings, policy, log, found[_enumerates(policy, log)]) for policy in policies]
+class PairedSeries(Series):
+    """Two series of returns whose difference, the `gap`, is estimated by itself."""
+
+    gap: Any = None
+
+    @property
+    def difference(self) -> Series:
+        return Series(self.gap, self.times, self.present)
 
 
-def _enumerates(policy: Policy, log: EpisodeLog) -> bool:
-    """Whether the policy gives a probability to every action of the log, and to no other."""
-    if not isinstance(policy, DiscretePolicy) or log.num_actions is None:
-        return False
-    return bool(jax.eval_shape(lambda: policy.outputs(log.states)).shape[-1] == log.num_actions)
+def compared_series(
+    settings: ForecastSettings, training: EpisodeLog | None, log: EpisodeLog, policies: tuple[Policy, Policy]
+) -> Series:
+    """What two policies would have earned in the tested episodes; their difference is the best there is.
+
+    Values are fitted to the training episodes; without any, an episode's are predicted from the others.
+    """
+    model, source = settings.value_model, log if training is None else training
+    luck = jnp.stack([context_luck(one, log, settings.discount) for one in policies])
+    if model is None:
+        return series_of(log, jnp.stack([estimated_returns(settings, one, log) for one in policies]), luck)
+
+    def predict(known: EpisodeLog, discount: float, per_action: bool) -> Float[Array, "*cells a"]:
+        if training is None:
+            return model.cross_fit(known, discount, per_action=per_action)
+        return model.predict(known, log, discount, per_action=per_action)
+
+    kinds = [lists_actions(one, log) for one in policies]
+    values = {kind: predict(source, settings.discount, kind) for kind in sorted({*kinds})}
+    returns = [
+        estimated_returns(settings, one, log, values[kind]) for one, kind in zip(policies, kinds, strict=True)
+    ]
+    series = series_of(log, jnp.stack(returns), luck)
+    if len(values) < 2 or not settings.test.rivals(policies[1]):
+        return series
+    return _paired(series, policies, source, log, settings.discount, values, predict)
 
 
-def series_of(log: EpisodeLog, returns: Float[Array, " n"]) -> Series:
+def _paired(
+    series: Series,
+    policies: tuple[Policy, Policy],
+    source: EpisodeLog,
+    log: EpisodeLog,
+    discount: float,
+    values: dict[bool, Float[Array, "*cells a"]],
+    predict: Callable[[EpisodeLog, float, bool], Float[Array, "*cells a"]],
+) -> PairedSeries:
+    """The returns of two policies, one of which lists its probabilities, with their difference."""
+    place, sign = (0, 1) if lists_actions(policies[0], log) else (1, -1)
+    policy, rival = policies[place], policies[1 - place]
+    acts = dataclasses.replace(source, rewards=jnp.exp(rival.logged_log_probs(source)))
+    rival_probs, rival_returns = predict(acts, 0.0, True), series.returns[1 - place]
+    gap = gap_returns(policy, rival_returns, log, discount, values[False], values[True], rival_probs)
+    found = gap.crosswise(alternating(log), jnp.asarray(log.present))
+    return PairedSeries(series.returns, series.times, series.present, series.luck, sign * found)
+
+
+def series_of(log: EpisodeLog, returns: Float[Array, "*m n"], luck: Any = 0.0) -> Series:
     """These returns at the episodes' times."""
-    return Series(returns, log.episode_numbers, log.present)
+    return Series(returns, log.episode_numbers, log.present, luck)
+
+
+def context_luck(policy: Policy, log: EpisodeLog, discount: float) -> Float[Array, ""]:
+    """The variance that contexts bring to an episode's expected return: which ones come next is luck, too.
+
+    A log does not tell luck of the context from luck of the reward, so half of the variance of the policy's
+    return is taken for it; none if actions had the same probabilities throughout, as without any context.
+    """
+    ratios, returns = episode_ratios(policy, log), observed_returns(log, discount)
+    total = jnp.maximum(jnp.sum(ratios), np.finfo(np.float32).tiny)
+    mean = jnp.sum(ratios * returns) / total
+    variance = jnp.sum(ratios * (returns - mean) ** 2) / total
+    return jnp.where(_has_contexts(log), CONTEXT_SHARE * variance, 0.0)
+
+
+def _has_contexts(log: EpisodeLog) -> Bool[Array, ""]:
+    """Whether the probability of an action differed from step to step."""
+    if log.num_actions is None:
+        return jnp.ones((), bool)
+    rows = jnp.asarray(log.actions, int).reshape(-1), jnp.asarray(log.mask).reshape(-1)
+    logs = jnp.asarray(log.behavior_log_probs).reshape(-1)
+    highest = jax.ops.segment_max(jnp.where(rows[1], logs, -jnp.inf), rows[0], log.num_actions)
+    lowest = jax.ops.segment_min(jnp.where(rows[1], logs, jnp.inf), rows[0], log.num_actions)
+    return jnp.any(highest - lowest > SAME)
 
 
 @in_double
@@ -265,12 +319,10 @@ def _multipliers(settings: ForecastSettings, capacity: int, seed: int) -> Multip
 def forecast_policy(
     settings: ForecastSettings, policy: Policy, log: EpisodeLog, terms: Terms, side: Side
 ) -> tuple[TrendFit, ConfidenceInterval]:
-    """The trend and its bounds, as arrays.
-
-    The policy is given, not chosen with this log, so the models may be tried on its own past.
-    """
-    series = series_of(log, training_returns(settings, log, policy)[0])
-    return settings.test.forecast(series, series, terms, side)
+    """The trend and its bounds, as arrays."""
+    luck = context_luck(policy, log, settings.discount)
+    series = series_of(log, cross_fitted_returns(settings, log, policy)[0], luck)
+    return settings.test.forecast(series, terms, side)
 
 
 _forecast_policy = kept(forecast_policy)
@@ -281,7 +333,7 @@ def _forecast_returns(
     settings: ForecastSettings, series: Series, terms: Terms, side: Side
 ) -> tuple[TrendFit, ConfidenceInterval]:
     series = map_leaves(jnp.asarray, series)
-    return settings.test.forecast(series, series, terms, side)
+    return settings.test.forecast(series, terms, side)
 
 
 _episode_ratios = kept(episode_ratios)

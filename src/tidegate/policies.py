@@ -50,6 +50,10 @@ class Policy(eqx.Module):
         """Log-probability (or log-density) of each logged action under this policy."""
         return jnp.broadcast_to(self.log_prob(log.actions, log.states), log.mask.shape)
 
+    def action_log_probs(self, log: EpisodeLog) -> Float[Array, "... a"] | None:
+        """Log-probabilities of all actions that it knows, at each logged step; None if it cannot say."""
+        return None
+
     def digest(self) -> str:
         """SHA-256 of the policy's class, fields and parameters."""
         content = {name: _encode(value) for name, value in vars(self).items()}
@@ -104,6 +108,9 @@ class DiscretePolicy(ParametricPolicy):
                 remedy="Use a policy over all actions of the log.",
             )
         return super().logged_log_probs(log)
+
+    def action_log_probs(self, log: EpisodeLog) -> Float[Array, "... a"] | None:
+        return self.log_probs(log.states)
 
     def output_fisher(self, outputs: Float[Array, " p"]) -> Float[Array, "p p"]:
         probs = jax.nn.softmax(outputs)
@@ -299,11 +306,21 @@ class BehaviorPolicy(LoggedPolicy):
 
 
 class RecordedPolicy(LoggedPolicy):
-    """A policy that lives in another program: its probabilities of the logged actions are in the log."""
+    """A policy that lives in another program: its probabilities, of logged or all actions, are in the log."""
 
     name: str = eqx.field(static=True, converter=lambda one: text("the name of a policy", one))
 
     def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
+        table = self.action_log_probs(log)
+        if table is None:
+            return self._recorded(log)
+        return jnp.take_along_axis(table, jnp.asarray(log.actions)[..., None], axis=-1)[..., 0]
+
+    def action_log_probs(self, log: EpisodeLog) -> Float[Array, "*cells a"] | None:
+        recorded = self._recorded(log)
+        return None if recorded.ndim == log.mask.ndim else recorded
+
+    def _recorded(self, log: EpisodeLog) -> Float[Array, "..."]:
         if self.name not in log.recorded:
             raise PolicyError(
                 f"the log holds no probabilities of policy '{self.name}'.",
@@ -314,6 +331,14 @@ class RecordedPolicy(LoggedPolicy):
 
     def __str__(self) -> str:
         return f"policy '{self.name}'"
+
+
+def lists_actions(policy: Policy, log: EpisodeLog) -> bool:
+    """Whether the policy gives a probability to every action of the log, and to no other."""
+    if log.num_actions is None:
+        return False
+    found = jax.eval_shape(lambda: policy.action_log_probs(log))
+    return found is not None and bool(found.shape[-1] == log.num_actions)
 
 
 def _states(policy: Policy, states: Any) -> Shaped[Array, "..."]:

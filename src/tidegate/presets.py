@@ -10,7 +10,8 @@ from .comparison import Multiscale, TwoBounds
 from .forecast import ForecastSettings
 from .inputs import member
 from .loop import SpinSettings
-from .search import Objective, SearchSettings
+from .models import TrendModels
+from .search import ByAction, Objective, SearchSettings
 from .values import LinearValues
 
 
@@ -98,27 +99,29 @@ def stationary_run(
     )
 
 
-def multiscale_forecast(settings: ForecastSettings) -> ForecastSettings:
+def multiscale_forecast(settings: ForecastSettings, *, calendar: tuple[float, ...] = ()) -> ForecastSettings:
     """These settings with Tidegate's own test: no window, order or period to choose.
 
-    Doubly robust returns, one paired test at α, lines at every time scale with the bias that the past
-    shows, DEPLOY only if all credible scales agree (docs/multiscale.md).
+    Doubly robust returns, one paired test at α, trend models of every time scale weighed by how well they
+    would have forecast the past (docs/multiscale.md). `calendar` are the periods of a day and a week.
     """
-    return dataclasses.replace(settings, test=Multiscale(), value_model=LinearValues())
+    test = Multiscale(TrendModels(calendar=calendar))
+    return dataclasses.replace(settings, test=test, value_model=LinearValues())
 
 
 def multiscale_settings(
     *,
     lookahead: int = 4,
     gradient_steps: int | Array = 14,
-    entropy_weight: float | Array = 0.05,
+    entropy_weight: float | Array = 0.02,
     train_fraction: float = 0.5,
     alpha: float = 0.05,
 ) -> SpinSettings:
     """SPIN's loop with Tidegate's own test; a loop explores little by little, so support is not checked.
 
-    A policy that keeps exploring is better known, and so are its alternatives: with rewards of about 1,
-    entropy weights of 0.02 to 0.14 earned the most and erred the least (docs/experiments/beyond.md).
+    Over a few actions without a state, the candidate is chosen in closed form (`ByAction`) and
+    `gradient_steps` do not matter; any other policy is climbed to. A policy that keeps exploring is better
+    known, and so are its alternatives: the entropy weight is for rewards of about 1.
     """
     forecast = multiscale_forecast(ForecastSettings(lookahead, alpha=alpha, support_z=float("inf")))
     search = SearchSettings(
@@ -128,6 +131,7 @@ def multiscale_settings(
         objective=Objective.NORMAL,
         natural_gradient=True,
         average_gradient=True,
+        by_action=ByAction(),
     )
     return SpinSettings(forecast, search, train_fraction=train_fraction)
 

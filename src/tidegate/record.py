@@ -24,21 +24,21 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, BinaryIO, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import equinox as eqx
 import jax
 import numpy as np
 
 from .arrays import Floats, Integers
-from .comparison import Reason, Status, Verdict
 from .errors import SettingsError
 from .forecast import Forecast
 from .inputs import bounded_bytes, content_hash
 from .policies import Policy, policy_values
+from .reasons import Reason, Status, Verdict
 
 T = TypeVar("T")
-FORMAT = 4
+FORMAT = 5
 SEAL, SIGNATURE = "record_hash", "signature"
 MAX_BYTES = 64 * 2**20  # a thousand times a usual record
 MAX_POINTS = 1_000
@@ -46,35 +46,53 @@ BINS = 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Scale:
-    """The advantage that one trend model forecasts from the last `span` of the log.
+class ModelFamily:
+    """The advantage that a family of trend models forecasts, and the weight that the past gives it.
 
-    `standard_error` includes the `bias`; `needed` models must pass, `watched` ones must not contradict,
-    and `role` says which in words. A model passes if `lower`, the bound at the test's level, is above the
-    margin; it contradicts if `upper`, the bound at α shared among the watched models, is below it.
+    `kind` and `memory` (in the log's time) say which: a level or a line that stands still; a rough movement
+    that is forgotten after about so long, or a smooth one; a break so long ago; or a trend taken on trust.
+    `lower` is about where its own bound would be, `p_value` its own probability of no advantage.
     """
 
-    model: str
-    span: float
-    episodes: int
+    kind: str
+    memory: float
+    weight: float
     point: float
     standard_error: float
-    bias: float
     lower: float
-    upper: float
     p_value: float | None
-    needed: bool
-    watched: bool
-    role: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PastErrors:
+    """How the leading movement would have forecast the past: off by so much at so many dates, on average.
+
+    `misfit` is the probability of such misses, or larger ones, if its errors were as large as it claims.
+    """
+
+    dates: int
+    off: float
+    misfit: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Season:
+    """A period, in the log's time, and the weight of all trend models that have it."""
+
+    period: float
+    weight: float
 
 
 @dataclasses.dataclass(frozen=True)
 class Advantage:
-    """What a test says about candidate − safe; `leading` is the trend model with the smallest error.
+    """What a test says about candidate − safe.
 
     `lower` and `upper` are each wrong with probability `level`. `p_value` is of "the candidate is not
-    better"; None for a test that has none. `longest_lookahead` is the longest that this log could try.
+    better"; None for a test that has none. `models` are the families that it rests on, the weightiest first.
+    `longest_lookahead` is the longest that this log could try.
     """
+
+    derived: ClassVar = ("tipping_point",)
 
     point: float
     lower: float
@@ -83,9 +101,15 @@ class Advantage:
     p_value: float | None
     level: float
     margin: float
-    scales: tuple[Scale, ...]
-    leading: int
+    models: tuple[ModelFamily, ...]
+    season: Season | None
+    past: PastErrors | None
     longest_lookahead: float
+
+    @property
+    def tipping_point(self) -> float:
+        """By how much the advantage may fall short of its forecast before the bound is at the margin."""
+        return self.lower + self.margin
 
     @property
     def harmful(self) -> bool:

@@ -8,15 +8,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from .arrays import ArrayLike, Ragged
 from .episodes import EpisodeLog
 from .errors import LogError, PolicyError
 from .inputs import array_or, number
-from .policies import DiscretePolicy, Policy
+from .policies import Policy
 
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]
 
@@ -80,7 +81,8 @@ def _action_values(
         )
     if count == 1:
         return values[..., 0], values[..., 0]
-    if not isinstance(policy, DiscretePolicy) or count != log.num_actions:
+    known = policy.action_log_probs(log) if count == log.num_actions else None
+    if known is None:
         raise PolicyError(
             f"{type(policy).__name__} cannot average {count} action values over "
             f"{log.num_actions or 'continuous'} actions.",
@@ -89,8 +91,63 @@ def _action_values(
         )
     chosen = jnp.arange(count) == jnp.asarray(log.actions)[..., None]
     # Actions that the policy knows and the log does not cannot have been predicted.
-    probs = jnp.exp(policy.log_probs(log.states))[..., :count]
+    probs = jnp.exp(known)[..., :count]
     return jnp.sum(jnp.where(chosen, values, 0.0), axis=-1), jnp.sum(probs * values, axis=-1)
+
+
+class Gap(eqx.Module):
+    """What a policy would have earned beyond its rival, where only the policy can list its probabilities.
+
+    Any values leave the expectation of its returns as it is. Those that predict its rewards, q̂, are not those
+    that predict its *advantage*: where both policies act alike their rewards cancel, and what is taken out of
+    one of them alone comes back as noise. With b̂ a value whatever the action, and π′ the rival,
+        b̂ + share · (1 − π̂′/π)₊ · (q̂ − b̂)
+    is b̂ where the rival takes the action as often, so that all of it cancels, and q̂ where it never does. The
+    prediction π̂′ may be far off, so the share, from 0 to 1, is the one that suits some other episodes best.
+    These values lie between b̂ and q̂: actions that were never possible do no more harm than with either.
+
+    `plain` is the gap with a share of 0, and `added` what a share of 1 adds to it.
+    """
+
+    plain: Float[Array, " n"]
+    added: Float[Array, " n"]
+
+    def best_share(self, present: Bool[ArrayLike, " n"]) -> Float[Array, ""]:
+        """The share with the least variance over these episodes; 0 if that is not a number."""
+        count = jnp.maximum(jnp.sum(present), 1)
+
+        def centred(values: Float[Array, " n"]) -> Float[Array, " n"]:
+            return jnp.where(present, values - jnp.sum(jnp.where(present, values, 0.0)) / count, 0.0)
+
+        plain, added = centred(self.plain), centred(self.added)
+        spread = jnp.sum(added**2)
+        share = -jnp.sum(plain * added) / jnp.where(spread > 0, spread, 1.0)
+        return jnp.where(share > 0, jnp.minimum(share, 1.0), 0.0)
+
+    def crosswise(self, odd: Bool[Array, " n"], present: Bool[Array, " n"]) -> Float[Array, " n"]:
+        """The gap in each episode, with the share that is best for those of the other fold."""
+        share = jnp.where(odd, self.best_share(present & ~odd), self.best_share(present & odd))
+        return jnp.where(share > 0, self.plain + share * self.added, self.plain)
+
+
+def gap_returns(
+    policy: Policy,
+    rival_returns: Float[Array, " n"],
+    log: EpisodeLog,
+    discount: float,
+    baseline: Float[Array, "*cells 1"],
+    values: Float[Array, "*cells a"],
+    rival_probs: Float[Array, "*cells a"],
+) -> Gap:
+    """The gap to a rival whose returns use the same baseline, and whose probabilities are predicted."""
+    log_probs = policy.action_log_probs(log)
+    if log_probs is None:
+        raise PolicyError(f"{policy} does not say how likely the actions are that were not taken.")
+    probs = jnp.exp(log_probs)
+    excess = 1 - jnp.clip(rival_probs, 0.0, probs) / jnp.where(probs > 0, probs, 1.0)
+    plain = dr_returns(policy, log, discount, baseline)
+    chosen = dr_returns(policy, log, discount, baseline + excess * (values - baseline))
+    return Gap(plain - rival_returns, chosen - plain)
 
 
 def weighted_is_returns(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:

@@ -11,22 +11,22 @@ from jaxtyping import Array, Bool, Float
 
 from .arrays import in_double, kept, replace_at
 from .basis import TimeAxis
-from .comparison import Comparison, Reason, Terms, Verdict, earlier_doubt, first_doubt
-from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy, split_log
+from .comparison import Comparison, Terms
+from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy
 from .errors import SettingsError
 from .forecast import (
-    CALIBRATION_SHARE,
     ForecastSettings,
+    compared_series,
     describe_forecast,
     draw_multipliers,
-    held_out_returns,
-    series_of,
-    training_returns,
 )
 from .inputs import instance, number, seed_of
+from .mixture import Trials
 from .policies import Policy
-from .record import Advantage, Decision, Scale, describe_settings, versions
+from .reasons import Reason, Verdict, earlier_doubt, first_doubt
+from .record import Advantage, Decision, ModelFamily, PastErrors, Season, describe_settings, versions
 from .returns import stopped_ratios
+from .trend import TrendFit
 
 RATIO_TOLERANCE = 0.01
 VERDICT_SEED = 0  # of the bootstrap's draws: with one that a user can turn, he could turn the verdict
@@ -44,16 +44,12 @@ def compare_policies(
 ) -> Comparison:
     """Will the candidate earn more than the safe policy? On the same episodes, by the settings' test.
 
-    Training episodes are what trend models are tried on and value models are fitted to; without them,
-    models are tried on the past of the tested episodes.
+    Training episodes are what value models are fitted to; without them, these are cross-fitted.
     """
     log, policies = held_out.log, (candidate, safe)
     seen = None if training is None else training.log
-    tested = series_of(log, jnp.stack(held_out_returns(settings, seen, log, *policies)))
-    past = tested
-    if seen is not None:
-        past = series_of(seen, jnp.stack(training_returns(settings, seen, *policies)))
-    found = settings.test.compare(tested, past, terms)
+    tested = compared_series(settings, seen, log, policies)
+    found = settings.test.compare(tested, terms)
     excess = _ratio_excesses(settings, policies, log)
     returns = jnp.where(log.present, tested.returns, 0.0)
     outside = {
@@ -110,14 +106,13 @@ def safety_test(
     """Will the candidate beat the safe policy over the next `lookahead` episodes?
 
     DEPLOY only on evidence from episodes that the candidate's search has not seen, at `level` (α unless
-    given). `training` are the episodes that the search has seen; if there are none, and the settings need
-    some to try trend models or to fit a value model, a third of the held-out ones is taken. `margin` is
-    how much worse the candidate may be, as for a guardrail. The `seed` goes into the record; nothing that
-    decides depends on it: the split follows from the data, and the bootstrap's draws are always the same.
+    given). `training` are the episodes that the search has seen: a value model is fitted to them, or
+    cross-fitted if there are none. `margin` is how much worse the candidate may be, as for a guardrail. The
+    `seed` goes into the record; nothing that decides depends on it: the bootstrap's draws never change.
     """
     require_parts(candidate, safe, held_out, settings, training)
     level, margin, seed = require_level(level), number("margin", margin), seed_of(seed)
-    training, held_out = with_training(settings, training, held_out)
+    training, held_out = with_room(settings, training, held_out)
     return tested(
         candidate, safe, held_out, settings, training=training, margin=margin, level=level, seed=seed
     ).decision
@@ -143,7 +138,7 @@ def tested(
     level: float | None,
     seed: int,
 ) -> Tested:
-    """The safety test on parts of a log that `with_training` has made; in 64-bit, if the caller is."""
+    """The safety test on parts of a log that `with_room` has made; in 64-bit, if the caller is."""
     outcome, axis = compare_once(settings, candidate, safe, held_out, training, margin=margin, level=level)
     decision = decision_record(
         settings,
@@ -219,17 +214,12 @@ def require_level(level: float | None) -> float | None:
     return None if level is None else number("level", level, low=0, below=1)
 
 
-def with_training(
+def with_room(
     settings: ForecastSettings,
     training: TrainingEpisodes | None,
     held_out: HeldOutEpisodes,
 ) -> tuple[TrainingEpisodes | None, HeldOutEpisodes]:
     """Both parts of the log, each with spare rows: one program serves all logs of about these lengths."""
-    if training is None and settings.needs_training:
-        span = held_out.span or held_out.log.span
-        training, held_out = split_log(held_out.log, train_fraction=CALIBRATION_SHARE)
-        training = TrainingEpisodes(training.log, span)
-        held_out = HeldOutEpisodes(held_out.log, span)
     if training is not None:
         training = TrainingEpisodes(roomy(training.log), training.span)
     if not settings.exact or held_out.log.capacity == 0:  # all sign vectors of spare rows would be too many
@@ -271,14 +261,8 @@ def decision_record(
 def _advantage(
     outcome: Comparison, settings: ForecastSettings, level: float | None, margin: float
 ) -> Advantage:
-    trials, best = outcome.trials, int(outcome.trials.best)
-    count = trials.spans.size
-    p_values = [None] * count if trials.p_values is None else np.asarray(trials.p_values).tolist()
-    columns = (
-        trials.spans, trials.counts, trials.points, trials.errors, trials.biases, trials.lowers,
-        trials.uppers, trials.needed, trials.watched,
-    )  # fmt: skip
-    rows = zip(*(np.asarray(one).tolist() for one in columns), strict=True)
+    trials = outcome.trials
+    season = Season(float(trials.period), float(trials.season)) if float(trials.season) > 0.5 else None
     return Advantage(
         point=float(outcome.point),
         lower=float(outcome.lower),
@@ -287,25 +271,27 @@ def _advantage(
         p_value=None if outcome.p_value is None else float(outcome.p_value),
         level=settings.alpha if level is None else float(level),
         margin=margin,
-        scales=tuple(
-            Scale(
-                *(name, span, episodes, point, error, bias, lower, upper, p, needed, watched),
-                role="leads" if index == best else _role(needed, watched),
-            )
-            for index, (
-                name,
-                p,
-                (span, episodes, point, error, bias, lower, upper, needed, watched),
-            ) in enumerate(zip(settings.test.model_names(count), p_values, rows, strict=True))
-            if episodes > 0
-        ),
-        leading=int(np.count_nonzero(np.asarray(trials.counts)[:best])),  # of the scales shown
+        models=_families(trials),
+        season=season,
+        past=_past(outcome.difference),
         longest_lookahead=float(trials.longest),
     )
 
 
-def _role(needed: bool, watched: bool) -> str:
-    """What the test asks of a model that does not lead."""
-    if needed:
-        return "must pass"
-    return "must not contradict" if watched else "not asked"
+def _past(fit: TrendFit) -> PastErrors | None:
+    past = getattr(fit, "past", None)
+    if past is None or not int(past.dates):
+        return None
+    return PastErrors(int(past.dates), float(past.off), float(past.misfit))
+
+
+def _families(trials: Trials) -> tuple[ModelFamily, ...]:
+    """The families, the weightiest first; those of equal weight as they are listed."""
+    columns = (trials.memories, trials.weights, trials.points, trials.errors, trials.lowers)
+    rows = zip(*(np.asarray(one).tolist() for one in columns), strict=True)
+    p_values = [None] * len(trials.kinds) if trials.p_values is None else np.asarray(trials.p_values).tolist()
+    families = [
+        ModelFamily(kind, memory, weight, point, error, lower, p)
+        for kind, (memory, weight, point, error, lower), p in zip(trials.kinds, rows, p_values, strict=True)
+    ]
+    return tuple(sorted(families, key=lambda one: -np.nan_to_num(one.weight)))

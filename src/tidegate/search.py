@@ -9,6 +9,11 @@ Yᵢ = Σ_a π(a) · {q̂ᵢₐ + 1[aᵢ = a] (rᵢ − q̂ᵢₐ + λ sₐ)/β�
 rewards and q̂ the prediction of a value model (0 without one). Forecast and bootstrap are linear in Y, so
 they are computed once per action instead of once per step (`ActionTable`), and each gradient step costs
 draws × actions, whatever the length of the log.
+
+Such a policy can also be found without steps (`ByAction`), so that it does not lag behind a world that has
+moved on. Each action is then forecast by the trend that leads for it: one that has just begun to rise is
+seen on a shorter span than one that has long stood still. With Lₐ the lower bound of action a, the policy
+that maximises Σ_a π(a) Lₐ + λ H(π) − KL(π ‖ start)/η is π(a) ∝ exp((log start(a) + η Lₐ)/(1 + η λ)).
 """
 
 import dataclasses
@@ -25,7 +30,7 @@ from jax.flatten_util import ravel_pytree
 from jax.scipy.stats import norm
 from jaxtyping import Array, Bool, Float
 
-from .arrays import Progress, full_products, in_double, kept, map_leaves, unreported
+from .arrays import Progress, full_products, in_double, kept, map_leaves, replace_at, unreported
 from .basis import TimeAxis
 from .bootstrap import (
     GivenMultipliers,
@@ -40,15 +45,16 @@ from .bootstrap import (
     upper_rank,
     weighted_sums,
 )
+from .comparison import ComparisonTest
 from .episodes import EpisodeLog, TrainingEpisodes, roomy
 from .errors import PolicyError, SettingsError
 from .forecast import (
     ForecastSettings,
+    cross_fitted_values,
     estimated_returns,
     series_of,
-    training_values,
 )
-from .inputs import array_or, flag, instance, member, number, seed_of, whole
+from .inputs import array_or, flag, instance, member, none_or, number, seed_of, whole
 from .policies import MAX_SUMMED, ExploringPolicy, ParametricPolicy, Policy, SoftmaxPolicy
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, TrendFit, fit_trend
@@ -68,6 +74,19 @@ class Objective(enum.Enum):
     MEAN = "point forecast"
 
 
+class ByAction(eqx.Module):
+    """How firmly the best actions are preferred, and how much of the previous preference stays.
+
+    A lower bound that is higher by the standard error of a typical action's forecast adds `sharpness` to
+    the log-odds, whatever the unit of the rewards. The start is `memory` of the way from the safe policy to
+    the previous candidate (in log-probabilities): with 0 a candidate follows every turn of the noise, with
+    1 it cannot forget.
+    """
+
+    sharpness: float = eqx.field(static=True, default=10.0, converter=partial(number, "sharpness", above=0))
+    memory: float = eqx.field(static=True, default=0.5, converter=partial(number, "memory", low=0, high=1))
+
+
 class SearchSettings(eqx.Module):
     """How to search for the candidate. `alpha` is the tail of the bound that is maximised.
 
@@ -75,6 +94,9 @@ class SearchSettings(eqx.Module):
     scripts do; otherwise λ times the mean entropy is added to the objective, as the paper prints it.
     `average_gradient` divides the gradient by the number of training episodes, which matters only
     relative to Adam's ε.
+
+    `by_action` chooses among the actions of a policy without state in closed form; any other policy, and
+    one that must keep exploring, is still found by `steps` along the gradient.
     """
 
     steps: int | Array = eqx.field(default=100, converter=partial(array_or, partial(whole, "steps", low=0)))
@@ -104,9 +126,20 @@ class SearchSettings(eqx.Module):
     adam_epsilon: float = eqx.field(
         static=True, default=1e-5, converter=partial(number, "adam_epsilon", above=0)
     )
+    by_action: ByAction | None = eqx.field(
+        default=None, converter=partial(none_or, partial(instance, "by_action", ByAction))
+    )
 
     def __check_init__(self) -> None:
         check_draws(self.draws, self.alpha)
+        if self.by_action is None:
+            return
+        if self.objective not in (Objective.NORMAL, Objective.MEAN) or self.entropy_in_returns:
+            raise SettingsError(
+                "the best actions have a closed form only for bounds without a bootstrap",
+                expected="objective=Objective.NORMAL or MEAN, and entropy_in_returns=False",
+                remedy="Or leave out by_action=….",
+            )
 
 
 class SearchState(eqx.Module):
@@ -212,6 +245,19 @@ def is_tabular(
     )
 
 
+def action_returns(
+    count: int, log: EpisodeLog, values: Float[Array, "n 1 a"] | None
+) -> tuple[Float[Array, "a n"], Float[Array, "a n"]]:
+    """What each action alone would have earned in each episode, and the weights of its rewards."""
+    actions = jnp.arange(count)[:, None]
+    chosen = (jnp.asarray(log.actions)[:, 0] == actions) & log.mask[:, 0]
+    per_reward = jnp.where(chosen, jnp.exp(-jnp.asarray(log.behavior_log_probs)[:, 0]), 0.0)
+    predicted = jnp.zeros(()) if values is None else values[:, 0].T
+    surplus = jnp.asarray(log.rewards)[:, 0] - predicted
+    rewards = jnp.where(log.mask[:, 0], predicted, 0.0) + jnp.where(chosen, per_reward * surplus, 0.0)
+    return rewards, per_reward
+
+
 @full_products
 def action_table(
     policy: SoftmaxPolicy,
@@ -222,12 +268,7 @@ def action_table(
     rival: Float[Array, " n"] | None = None,
 ) -> ActionTable:
     """All that a search over state-free policies needs to know about the log."""
-    actions = jnp.arange(policy.outputs().size)[:, None]
-    chosen = (jnp.asarray(log.actions)[:, 0] == actions) & log.mask[:, 0]
-    per_reward = jnp.where(chosen, jnp.exp(-jnp.asarray(log.behavior_log_probs)[:, 0]), 0.0)
-    predicted = jnp.zeros(()) if values is None else values[:, 0].T
-    surplus = jnp.asarray(log.rewards)[:, 0] - predicted
-    rewards = jnp.where(log.mask[:, 0], predicted, 0.0) + jnp.where(chosen, per_reward * surplus, 0.0)
+    rewards, per_reward = action_returns(policy.outputs().size, log, values)
     last = jnp.zeros_like(rewards[0]) if rival is None else rival
     fits = jax.vmap(lambda returns: fit_trend(design, returns))(
         jnp.concatenate([rewards, per_reward, last[None]])
@@ -292,10 +333,91 @@ def continue_search(
 ) -> SearchState:
     """`settings.steps` gradient steps; a step whose gradient is not finite is not taken.
 
-    For a test of the difference, the search climbs the bound on the advantage over `against`.
+    For a test of the difference, the search climbs the bound on the advantage over `against`. A policy over
+    a few actions is found in closed form instead, if the settings say so.
     """
-    hill = survey(forecasting, state.policy, training.log, axis, against)
-    return climb(settings, forecasting, state, training.log, hill, multipliers)
+    policy, log = state.policy, training.log
+    if mixes_actions(policy, settings, forecasting, log):
+        found = best_actions(settings, forecasting, policy, log, axis, against)
+        return SearchState(found, state.moments)
+    hill = survey(forecasting, policy, log, axis, against)
+    return climb(settings, forecasting, state, log, hill, multipliers)
+
+
+def mixes_actions(
+    policy: ParametricPolicy, settings: SearchSettings, forecasting: ForecastSettings, log: EpisodeLog
+) -> TypeGuard[SoftmaxPolicy]:
+    """Whether the candidate is chosen among a few actions, and not climbed to."""
+    few = isinstance(policy, SoftmaxPolicy) and is_tabular(policy, log, forecasting)
+    return settings.by_action is not None and few
+
+
+def best_actions(
+    settings: SearchSettings,
+    forecasting: ForecastSettings,
+    start: SoftmaxPolicy,
+    log: EpisodeLog,
+    axis: TimeAxis,
+    against: Policy | None,
+) -> SoftmaxPolicy:
+    """The mixture of actions with the highest lower bounds, near where the search starts."""
+    others = forecasting.test.rivals(against)
+    values = cross_fitted_values(forecasting, log, start, *others)
+    returns, _ = action_returns(start.outputs().size, log, values(start))
+    for one in others:
+        returns -= estimated_returns(forecasting, one, log, values(one))
+    found = action_forecasts(forecasting.test, log, axis, returns)
+    reach = norm.isf(settings.alpha) if settings.objective is Objective.NORMAL else 0.0
+    home = against if isinstance(against, SoftmaxPolicy) else start
+    how = settings.by_action or ByAction()
+    return preferred(
+        how, found.lower_bounds(reach), found.typical_error, settings.entropy_weight, start, home
+    )
+
+
+class ActionForecasts(eqx.Module):
+    """The forecast advantage of each action over the rival, and its standard error."""
+
+    points: Float[Array, " a"]
+    errors: Float[Array, " a"]
+
+    def lower_bounds(self, reach: float | Array) -> Float[Array, " a"]:
+        """`reach` standard errors below the forecast."""
+        return self.points - reach * self.errors
+
+    @property
+    def typical_error(self) -> Float[Array, ""]:
+        """The root mean square of the errors."""
+        return jnp.sqrt(jnp.mean(self.errors**2))
+
+
+def action_forecasts(
+    test: ComparisonTest, log: EpisodeLog, axis: TimeAxis, advantages: Float[Array, "a n"]
+) -> ActionForecasts:
+    """Each action's advantage, forecast by the trend that leads for it."""
+
+    def led(advantage: Float[Array, " n"]) -> TrendFit:
+        return test.lead(series_of(log, advantage), axis)
+
+    fits = jax.vmap(led)(advantages)
+    return ActionForecasts(fits.point, jnp.sqrt(fits.variance))
+
+
+def preferred(
+    how: ByAction,
+    lower_bounds: Float[Array, " a"],
+    unit: Float[Array, ""],
+    entropy_weight: float | Array,
+    previous: SoftmaxPolicy,
+    safe: SoftmaxPolicy,
+) -> SoftmaxPolicy:
+    """The policy of the closed form; the previous one if a bound is not a number."""
+    before, trusted = previous.log_probs(), safe.log_probs()
+    start = trusted + how.memory * (before - trusted)
+    pull = how.sharpness / jnp.maximum(unit, np.finfo(start.dtype).tiny)
+    logits = jax.nn.log_softmax((start + pull * lower_bounds) / (1 + pull * entropy_weight))
+    kept = jnp.where(jnp.all(jnp.isfinite(logits)), logits, before)
+    return replace_at(lambda one: one.logits, previous, kept.astype(previous.outputs().dtype))
 
 
 class Hill(eqx.Module):
@@ -315,7 +437,7 @@ def survey(
 ) -> Hill:
     """All that the steps of a search share, whatever the policy becomes."""
     others = forecasting.test.rivals(against)
-    model = training_values(forecasting, log, policy, *others)
+    model = cross_fitted_values(forecasting, log, policy, *others)
     rival = tuple(estimated_returns(forecasting, one, log, model(one)) for one in others)
     values = model(policy)
     return Hill(_search_design(forecasting, policy, log, values, axis), values, rival)
@@ -359,9 +481,9 @@ def _search_design(
     values: Float[Array, "n t a"] | None,
     axis: TimeAxis,
 ) -> TrendDesign:
-    """The trend that the search forecasts with: of several models, the one that erred least."""
+    """The trend that the search forecasts with."""
     series = series_of(log, estimated_returns(forecasting, policy, log, values))
-    return forecasting.test.lead(series, series, axis).fit.design
+    return forecasting.test.lead(series, axis).design
 
 
 @full_products
@@ -432,6 +554,8 @@ def search_candidate(
     multipliers = forecasting.multipliers(jax.random.key(seed), settings.draws)
     axis = TimeAxis.over(training.span or training.log.span, forecasting.lookahead)
     log, shared, state = roomy(training.log), forecasting.for_any_terms, _begin(settings, start)
+    if mixes_actions(start := state.policy, settings, shared, log):
+        return map_leaves(np.asarray, _best(settings, shared, start, log, axis, against))
     hill = _survey(shared, state.policy, log, axis, against)
     for steps in progress(_parts(int(settings.steps))):
         part = map_leaves(np.asarray, dataclasses.replace(settings, steps=steps))
@@ -439,7 +563,7 @@ def search_candidate(
     return map_leaves(np.asarray, state.policy)
 
 
-_begin, _survey, _climb = kept(begin_search), kept(survey), kept(climb)
+_begin, _survey, _climb, _best = kept(begin_search), kept(survey), kept(climb), kept(best_actions)
 
 
 def _parts(steps: int) -> list[int]:

@@ -61,7 +61,7 @@ class ValueModel(eqx.Module):
         self, training: EpisodeLog, discount: float, per_action: bool
     ) -> Float[Array, "s a"]:
         """The same, with the other fold masked out: the lengths of the folds follow from the times."""
-        odd = jnp.argsort(_time_order(training)) % 2 == 1
+        odd = alternating(training)
         from_odd, from_even = (
             self.predict(training.only(fold), training, discount, per_action=per_action)
             for fold in (odd, ~odd)
@@ -230,6 +230,11 @@ def _earlier(running: Float[Array, "..."], axis: int = -1) -> Float[Array, "..."
     before = jnp.moveaxis(running, axis, -1)
     before = jnp.concatenate([jnp.zeros_like(before[..., :1]), before[..., :-1]], axis=-1)
     return jnp.moveaxis(before, -1, axis)
+
+
+def alternating(log: EpisodeLog) -> Bool[Array, " n"]:
+    """Every second episode in time: one of the folds of a cross-fit, whose other one are the rest."""
+    return jnp.argsort(_time_order(log)) % 2 == 1
 
 
 def _time_order(log: EpisodeLog) -> Int[Array, " n"]:

@@ -122,7 +122,7 @@ def _window(window: LiveWindow) -> Plain:
         "reason": decision.reason.name,
         "forecasts": [[str(one.point), str(one.lower), str(one.upper)] for one in both],
         "advantage": [str(advantage.point), str(advantage.lower), str(advantage.p_value)],
-        "points": [str(one.point) for one in advantage.scales],
+        "points": [str(one.point) for one in advantage.models],
         "data_hash": decision.data_hash,
     }
 

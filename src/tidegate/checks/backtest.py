@@ -17,13 +17,14 @@ from scipy import special
 
 from ..arrays import ArrayLike, Flags, Floats, Integers, Progress, in_double, kept, map_leaves, unreported
 from ..basis import TimeAxis
-from ..comparison import Reason, Terms, Verdict
+from ..comparison import Terms
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
-from ..forecast import ForecastSettings, draw_multipliers, held_out_returns
+from ..forecast import ForecastSettings, PairedSeries, compared_series, draw_multipliers
 from ..inputs import whole
 from ..policies import BehaviorPolicy, Policy
-from ..safety import VERDICT_SEED, compare_policies, with_training
+from ..reasons import Reason, Verdict
+from ..safety import VERDICT_SEED, compare_policies, with_room
 from ..trend import TrendFit
 from .goodness import in_time_order, time_order
 
@@ -223,7 +224,7 @@ def backtest(
     every = settings.lookahead if every is None else whole("every", every, 1, MAX_EVERY)
     log = in_time_order(log)
     given = None if training is None else TrainingEpisodes(in_time_order(training))
-    seen, held_out = with_training(settings, given, HeldOutEpisodes(log))
+    seen, held_out = with_room(settings, given, HeldOutEpisodes(log))
     past = None if seen is None else seen.log
     parts = [one.log for one in (seen, held_out) if one is not None]
     numbers = np.sort(np.concatenate([np.asarray(one.episode_numbers)[time_order(one)] for one in parts]))
@@ -247,7 +248,7 @@ def backtest_dates(numbers: Floats, settings: ForecastSettings, dates: int, ever
         return np.zeros(0)
     axis = TimeAxis.over((numbers[0], numbers[-1]), settings.lookahead)
     times = axis.latest_trial - every * np.arange(dates)[::-1]
-    enough = np.searchsorted(numbers, times, "right") >= settings.least_log
+    enough = np.searchsorted(numbers, times, "right") >= settings.least_episodes
     return np.asarray(times[enough], np.float64)
 
 
@@ -275,7 +276,7 @@ def _at_date(
         training=None if seen is None else TrainingEpisodes(seen),
     )
     # What came next is estimated as in the gate, by models that have not seen it.
-    returns = jnp.stack(held_out_returns(settings, seen, log, *policies))
+    series = compared_series(settings, known(log) if seen is None else seen, log, policies)
     numbers = jnp.where(log.present, jnp.asarray(log.episode_numbers), jnp.nan)
     fits = (outcome.candidate, outcome.safe)
     intervals = (outcome.candidate_interval, outcome.safe_interval)
@@ -284,7 +285,11 @@ def _at_date(
     window = jnp.maximum(RECENT, following)
     noise = [_noise(fit, window) for fit in (*fits, outcome.difference)]
     share = jnp.where(following > 0, 1 / following, jnp.nan)
-    realised = jnp.sum(jnp.where(after, returns, 0.0), axis=1) * share
+
+    def mean(returns: Float[Array, "*m n"]) -> Float[Array, "*m"]:
+        return jnp.sum(jnp.where(after, returns, 0.0), axis=-1) * share
+
+    realised, paired = mean(series.returns), isinstance(series, PairedSeries)
     return _AtDate(
         forecast=jnp.stack([fit.point for fit in fits]),
         lower=jnp.stack([interval.lower for interval in intervals]),
@@ -293,7 +298,7 @@ def _at_date(
         noise=jnp.sqrt(jnp.stack(noise[:2]) * share),
         advantage=outcome.point,
         advantage_lower=outcome.lower,
-        difference=realised[0] - realised[1],
+        difference=mean(series.difference.returns) if paired else realised[0] - realised[1],
         difference_noise=jnp.sqrt(noise[2] * share),
         following=following,
         reason=outcome.reason,

@@ -16,13 +16,13 @@ from scipy import special
 from ..arrays import Floats, in_double, kept
 from ..basis import Basis, ConstantBasis, TimeAxis
 from ..bootstrap import Rademacher
+from ..cells import Series
 from ..comparison import Comparison
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy
 from ..forecast import Forecast, ForecastSettings, describe_forecast
-from ..models import Series
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
-from ..safety import RATIO_TOLERANCE, compare_once, with_training
+from ..safety import RATIO_TOLERANCE, compare_once, with_room
 from ..trend import TrendFit, fit_trend, trend_design
 from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .goodness import (
@@ -108,12 +108,12 @@ def forecast_and_check(
 ) -> tuple[Forecast, LogCheck]:
     """The forecast of the policy that a gate on this log makes, and whether the log is fit for it."""
     log, given = in_time_order(log), None if training is None else TrainingEpisodes(training)
-    seen, held_out = with_training(settings, given, HeldOutEpisodes(log, span or log.span))
+    seen, held_out = with_room(settings, given, HeldOutEpisodes(log, span or log.span))
     chosen, tested = policy or BehaviorPolicy(), held_out.log
     comparison, axis = compare_once(settings, chosen, BehaviorPolicy(), held_out, seen)
     fit, interval = comparison.candidate, comparison.candidate_interval
     forecast = describe_forecast(settings, tested, axis, chosen, fit, interval, alpha=settings.alpha)
-    needed = settings.least_log if training is None else settings.least_episodes
+    needed = settings.least_episodes
     trend = trend_behind(settings, tested, comparison, axis, "candidate")
     check = _fitness(log, policy, settings, needed, axis, tested, fit.returns, trend, names)
     found = (_lookahead(trend, settings.lookahead, names), *trend_findings(trend, names))
@@ -151,8 +151,8 @@ def trend_behind(
     """The trend of a policy's returns, or of the difference, that the test has fitted."""
     fit, trials = getattr(comparison, role), comparison.trials
     series = Series(fit.returns, log.episode_numbers, log.present)
-    local = axis.recent(trials.spans[trials.best])
-    return fitted_trend(fit, series, local, settings.test.lead_shape, float(trials.longest))
+    test = settings.test
+    return fitted_trend(fit, series, axis, test.lead_shape, test.tested_by, float(trials.longest))
 
 
 def _fitness(
@@ -169,7 +169,7 @@ def _fitness(
     """All findings but those about the trend, which was fitted to the `tested` episodes and their returns."""
     ordered = in_time_order(log)
     actions = action_support(ordered, policy)
-    support = () if policy is None or actions is None else (support_finding(policy, actions, names),)
+    support = () if policy is None or actions is None else (support_finding(policy, log, actions, names),)
     overlap = () if policy is None else _overlap_findings(policy, log, settings.discount, tested, trend)
     findings = (
         *_shape_findings(ordered, needed, names),

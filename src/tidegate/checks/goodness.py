@@ -17,16 +17,17 @@ from jaxtyping import Array, Float
 from ..arrays import Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
-from ..comparison import MIN_EPISODES
+from ..cells import Series
 from ..episodes import EpisodeLog
-from ..models import Series
+from ..reasons import MIN_EPISODES
 from ..safety import VERDICT_SEED
 from ..trend import TrendFit
 from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .trend_tests import Autocorrelation, Jump, Significance, autocorrelation_test, jump_test, score_test
 
+PAST = "past_forecasts"
 TESTS = (
-    "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
+    PAST, "trend_misfit", "lag_1_autocorrelation", "autocorrelation", "jump", "horizon_leverage",
     "horizon_influence",
 )  # fmt: skip
 DRAWS = 499  # (1 + B)·5 % and ·1 % are whole numbers
@@ -50,6 +51,7 @@ class FittedTrend:
     fit: TrendFit
     shape: Basis
     doubt: str
+    tested_by: tuple[str, ...]
     longest_lookahead: float = math.nan
 
     @property
@@ -71,7 +73,12 @@ def in_time_order(log: EpisodeLog) -> EpisodeLog:
 
 
 def fitted_trend(
-    fit: TrendFit, series: Series, axis: TimeAxis, shape: Basis, longest: float = math.nan
+    fit: TrendFit,
+    series: Series,
+    axis: TimeAxis,
+    shape: Basis,
+    tested_by: tuple[str, ...],
+    longest: float = math.nan,
 ) -> FittedTrend:
     """The trend that a test has fitted to some episodes of a log, whose rows may be in any order."""
     present, times = np.flatnonzero(np.asarray(series.present)), np.asarray(series.times)
@@ -91,7 +98,7 @@ def fitted_trend(
     )
     fit = dataclasses.replace(fit, design=design, returns=rows(series.returns), residuals=rows(fit.residuals))
     doubt = trend_doubt(fit)
-    return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, longest)
+    return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, tested_by, longest)
 
 
 def trend_doubt(fit: TrendFit) -> str:
@@ -136,7 +143,13 @@ def _tested_trend(
 def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Finding, ...]:
     """The findings about a fitted trend; like a verdict, they depend on no seed."""
     if fitted.doubt:
-        return tuple(undetermined(name, fitted.doubt) for name in TESTS)
+        return tuple(undetermined(name, fitted.doubt) for name in fitted.tested_by)
+    own = _past_forecasts(fitted.fit) if PAST in fitted.tested_by else _tests_of_trust(fitted, names)
+    return (*own, _leverage(fitted), _influence(fitted, names))
+
+
+def _tests_of_trust(fitted: FittedTrend, names: Names) -> tuple[Finding, ...]:
+    """Of a trend that is taken on trust: is it rich enough, and is what it leaves only noise?"""
     lags = max(1, min(MAX_LAGS, fitted.rows.size // 5))
     times = with_zeros(fitted.times, fitted.fit.returns.size - fitted.rows.size)
     tests = _tested_trend(fitted.fit, fitted.shape, times, fitted.axis, lags, sign_flips())
@@ -144,9 +157,21 @@ def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Findin
         _misfit(tests.richer, tests.added),
         *_autocorrelation(tests.autocorrelation, lags),
         _jump(fitted, tests.jump, names),
-        _leverage(fitted),
-        _influence(fitted, names),
     )
+
+
+def _past_forecasts(fit: Any) -> tuple[Finding]:
+    """Of a trend that was tried on the past: did it keep what it claimed?"""
+    dates, off, p = int(fit.past.dates), float(fit.past.off), float(fit.past.misfit)
+    level = level_of(p)
+    missed = f"Forecasts from {dates} past dates were off by {off:.2g}"
+    sentence = (
+        f"{missed}, clearly more than they claimed (p = {p:.2g}): the returns have moved as no model of the "
+        "list does. Shorten the lookahead, or start the log after what happened."
+        if level
+        else f"{missed}, no more than they claimed (p = {p:.2g})."
+    )
+    return (found(PAST, off, sentence, level=level, p_value=p),)
 
 
 def sign_flips() -> Rademacher:

@@ -2,8 +2,8 @@
 
 The gate opens when the estimated advantage exceeds the half-widths. These shrink with √Σa², where a are
 the forecast weights of a longer log; estimated advantage, noise level and action mix are assumed to
-persist. Where a short time scale forecasts best, a longer log does not help, but more episodes in the same
-time may. This is a rough answer to "is it worth waiting?", not evidence.
+persist. Where a movement that is soon forgotten forecasts best, a longer log does not help, but more episodes
+in the same time may. This is a rough answer to "is it worth waiting?", not evidence.
 """
 
 import dataclasses
@@ -17,13 +17,15 @@ from jaxtyping import Array, Float
 
 from ..arrays import ArrayLike, Floats, Integers, in_double, kept
 from ..basis import Basis, TimeAxis
-from ..comparison import Comparison, Reason, Trials
+from ..comparison import Comparison
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..forecast import ForecastSettings
+from ..mixture import Trials
 from ..policies import BehaviorPolicy, Policy
+from ..reasons import Reason
 from ..returns import log_ratios
-from ..safety import compare_once, with_training
-from ..trend import trend_design
+from ..safety import compare_once, with_room
+from ..trend import TrendFit, trend_design
 from .findings import NUMBERED, Names
 from .support import ActionSupport, action_support
 
@@ -32,7 +34,7 @@ Episodes = int | None
 GROWTH = np.geomspace(1.0, 1000.0, 121)  # lengths of the log to try, as multiples of its present length
 GRID = 2048  # times that stand for those of a longer log
 LIKELY_Z = 0.84  # 80 % of a normal distribution
-LONGEST_TRIED = 0.5  # of the log: the whole has no past to be tried on
+UNDECIDED = (Reason.NOT_BETTER, Reason.SCALES_DISAGREE)
 HEAVY_SHARE = 0.2
 OVERUSE = 2.0
 
@@ -64,8 +66,8 @@ class Plan:
 
     `more_episodes` gives even odds if the estimated advantage is the true one, `likely_episodes` odds of
     4 to 1. `episode_range` repeats `more_episodes` for an advantage one standard error larger and smaller.
-    `more_traffic` is how many times as many episodes in the same time would give even odds, where the
-    time scale that leads is shorter than the log.
+    `more_traffic` is how many times as many episodes in the same time would give even odds, where a
+    movement leads.
     """
 
     derived: ClassVar = ("lacking_actions",)
@@ -109,7 +111,7 @@ def plan(
     `names` are for the sentence.
     """
     given = None if training is None else TrainingEpisodes(training, span)
-    seen, tested = with_training(settings, given, HeldOutEpisodes(log, span))
+    seen, tested = with_room(settings, given, HeldOutEpisodes(log, span))
     safe = BehaviorPolicy() if safe is None else safe
     outcome, axis = compare_once(settings, candidate, safe, tested, seen)
     needed = _action_need(candidate, tested.log, outcome)
@@ -136,16 +138,15 @@ def outlook(
     bounds: tuple[Episodes, Episodes] = (None, None)
     if reason is Reason.BETTER:
         more, likely, bounds = 0, 0, (0, 0)
-    elif reason is Reason.NOT_BETTER and finite and _leads_whole(outcome.trials):
-        length = float(outcome.trials.spans[outcome.trials.best])
-        shrinkage = _with_bias(outcome.trials, _shrinkage(settings, axis, length))
+    elif reason in UNDECIDED and finite and _stands_still(outcome.trials):
+        shrinkage = _with_movement(outcome.difference, _shrinkage(settings, axis, float(axis.length)))
 
         def needed(gain: float, margin: float = 0.0) -> Episodes:
             return _more_episodes(n, shrinkage, gain, widths + margin * error)
 
         more, likely = needed(advantage), needed(advantage, LIKELY_Z)
         bounds = needed(advantage + error), needed(advantage - error)
-    traffic = _more_traffic(outcome.trials, advantage, widths) if finite else None
+    traffic = _more_traffic(outcome, advantage, widths) if finite else None
     return Plan(
         reason=reason,
         num_episodes=n,
@@ -157,40 +158,42 @@ def outlook(
         episode_range=bounds,
         more_traffic=traffic,
         actions=actions,
-        sentence=_scale_sentence(outcome.trials, reason, advantage, traffic, names)
+        sentence=_movement_sentence(outcome.trials, reason, advantage, traffic, names)
         or _sentence(settings, reason, n, advantage, more, bounds),
     )
 
 
-def _leads_whole(trials: Trials) -> bool:
-    """Whether the longest span that can be tried forecasts best, so that a longer log would help."""
-    return float(trials.spans[trials.best]) >= LONGEST_TRIED * float(trials.spans[0])
+def _stands_still(trials: Trials) -> bool:
+    """Whether the trend that leads goes on as it was, so that a longer log would help."""
+    return trials.kinds[int(trials.best)] in ("level", "line", "trend")
 
 
-def _more_traffic(trials: Trials, advantage: float, widths: float) -> float | None:
-    """How many times as many episodes in the same time: noise shrinks with them, bias does not."""
-    if _leads_whole(trials) or not 0 < advantage <= widths:
+def _noise_share(fit: TrendFit) -> float:
+    """How much of the forecast's variance is noise, which more episodes reduce; the rest is movement."""
+    noise = float(np.sum(np.asarray(fit.design.forecast_weights * fit.noise) ** 2))
+    variance = float(fit.variance)
+    return min(1.0, noise / variance) if variance > 0 else 1.0
+
+
+def _more_traffic(outcome: Comparison, advantage: float, widths: float) -> float | None:
+    """How many times as many episodes in the same time: noise shrinks with them, movement does not."""
+    if _stands_still(outcome.trials) or not 0 < advantage <= widths:
         return None
-    bias, error = (float(one[trials.best]) for one in (trials.biases, trials.errors))
-    allowed = (advantage * error / widths) ** 2 - bias**2  # the variance that may be left to noise
-    return (error**2 - bias**2) / allowed if allowed > 0 else None
+    noise = _noise_share(outcome.difference)
+    allowed = (advantage / widths) ** 2 - (1 - noise)  # the share of the variance that may be left to noise
+    return noise / allowed if allowed > 0 else None
 
 
-def _scale_sentence(
+def _movement_sentence(
     trials: Trials, reason: Reason, advantage: float, traffic: float | None, names: Names
 ) -> str:
-    """What would help if shorter time scales decide; empty if the length of the log does."""
-    if reason is Reason.SCALES_DISAGREE:
-        return (
-            "Longer time scales show an advantage, and a shorter one points the other way: wait for more "
-            "episodes, and ask again."
-        )
-    if reason is not Reason.NOT_BETTER or _leads_whole(trials) or not advantage > 0:
+    """What would help if movement decides; empty if the length of the log does."""
+    if reason not in UNDECIDED or _stands_still(trials) or not advantage > 0:
         return ""
-    span, whole = (float(trials.spans[i]) for i in (int(trials.best), 0))
+    memory = float(trials.memories[int(trials.best)])
     start = (
-        f"Of {names.span(whole)}, the last {names.span(span)} forecast best, so that older episodes help "
-        "little. "
+        f"The advantage moves, and what it was is forgotten after about {names.span(memory)}, so that older "
+        "episodes help little. "
     )
     if traffic is None:
         return start + "Shorten the lookahead, or wait until the advantage moves more slowly."
@@ -215,10 +218,10 @@ def _squared_weights(
     return squares
 
 
-def _with_bias(trials: Trials, shrinkage: Floats) -> Floats:
-    """The same if part of the error is bias, which a longer log is assumed not to reduce."""
-    share = float((trials.biases[trials.best] / trials.errors[trials.best]) ** 2)
-    return np.asarray(np.sqrt(share + (1 - share) * shrinkage**2), np.float64)
+def _with_movement(fit: TrendFit, shrinkage: Floats) -> Floats:
+    """The same if part of the error is movement, which a longer log is assumed not to reduce."""
+    noise = _noise_share(fit)
+    return np.asarray(np.sqrt(1 - noise + noise * shrinkage**2), np.float64)
 
 
 def _shrinkage(settings: ForecastSettings, axis: TimeAxis, length: float) -> Floats:
@@ -255,9 +258,9 @@ def _sentence(
     if reason is Reason.BETTER:
         return "The candidate passes with the episodes at hand."
     if reason in (Reason.NO_EPISODES, Reason.TOO_FEW_EPISODES):
-        needed = f"at least {settings.least_log:,} are needed for a first estimate"
+        needed = f"at least {settings.least_episodes:,} are needed for a first estimate"
         return f"{n:,} episodes say nothing yet: {needed}."
-    if reason is not Reason.NOT_BETTER:
+    if reason not in UNDECIDED:
         return f"More episodes alone will not help: {reason.sentence}"
     if not advantage > 0:
         return "The candidate is not estimated to be better: no number of episodes is expected to help."

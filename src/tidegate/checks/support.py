@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float
 
 from ..arrays import ArrayLike, Floats, in_double, kept
 from ..episodes import EpisodeLog
-from ..policies import DiscretePolicy, Policy
+from ..policies import DiscretePolicy, Policy, lists_actions
 from ..returns import log_ratios
 from ..safety import RATIO_TOLERANCE
 from .findings import NUMBERED, Finding, Level, Names, found, undetermined
@@ -27,8 +27,8 @@ LISTED = 5
 class ActionSupport:
     """How often the log takes each action, and how often the policy would in the logged states.
 
-    A recorded policy's shares are estimated by importance sampling, which misses actions that the log
-    never shows.
+    Where only its probabilities of the logged actions are known, its shares are estimated by importance
+    sampling, which misses actions that the log never shows.
     """
 
     counts: npt.NDArray[np.int64]
@@ -67,6 +67,9 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
         return ActionSupport(counts, None)
     if isinstance(policy, DiscretePolicy):
         shares = _chosen_shares(policy, log)
+    elif lists_actions(policy, log):
+        listed = np.exp(np.asarray(policy.action_log_probs(log))[mask])
+        shares = listed.sum(axis=0) / max(taken.size, 1)
     else:
         with np.errstate(over="ignore"):  # an infinite share is reported as undetermined
             ratios = np.exp(np.asarray(log_ratios(policy, log))[mask])
@@ -93,14 +96,16 @@ def _summed_probs(policy: DiscretePolicy, states: Any, mask: Bool[ArrayLike, "..
     return jnp.sum(jnp.where(mask[..., None], probs, 0.0), axis=tuple(range(mask.ndim)))
 
 
-def support_finding(policy: Policy, actions: ActionSupport, names: Names = NUMBERED) -> Finding:
+def support_finding(
+    policy: Policy, log: EpisodeLog, actions: ActionSupport, names: Names = NUMBERED
+) -> Finding:
     """How often does the policy take actions that the log never shows, and which does it show too rarely?"""
     name = "action_support"
     if actions.policy_shares is None or not np.all(np.isfinite(actions.policy_shares)):
         return undetermined(name, "a probability of the policy is not a finite number")
     share, rare = actions.unseen_share, _listed(actions.rare, names)
     level = Level.NOTE if rare else Level.OK
-    if not isinstance(policy, DiscretePolicy):
+    if not isinstance(policy, DiscretePolicy) and not lists_actions(policy, log):
         sentence = "Actions that the log never shows cannot be seen here: look at the mean ratio."
     elif share <= STRAY_SHARE:
         sentence = "The log shows every action that the policy takes."

@@ -115,7 +115,7 @@ class LogFlags:
             "episode", "step", "action", "behavior_prob", "reward", "features", "state", "time",
             "time_unit", "actions", "num_actions",
         )  # fmt: skip
-        given = {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in names if hasattr(self, name)}
         if self.action is not None and "," in self.action:
             given["action"] = [one.strip() for one in self.action.split(",")]
         kinds = {
@@ -161,7 +161,7 @@ class ForecastFlags:
 
         seed_of(self.seed)
         names = [field.name for field in dataclasses.fields(PlainSettings)]
-        given = {name: getattr(self, name) for name in names}
+        given = {name: getattr(self, name) for name in names if hasattr(self, name)}
         return PlainSettings(**{**given, "lookahead": length(self.lookahead)})
 
 

@@ -25,11 +25,12 @@ from ..commands.provenance import Provenance
 from ..commands.training import Overlap
 from ..commands.trials import TrialRecord
 from ..commands.verification import Verification
-from ..comparison import Status
 from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
-from ..record import Advantage, past_bins
+from ..reasons import Status
+from ..record import Advantage, past_bins, plain
 from ..reports.calendar import Clock
+from ..reports.model_words import family_words, shown_families
 from ..reports.numbers import count, figure, signed
 from ..reports.summary import BEWARE, summary
 from .printing import printable
@@ -140,15 +141,13 @@ def _forecasts(console: Console, rows: dict[str, Forecast], title: str, caption:
     console.print(table)
 
 
-def _scales(console: Console, advantage: Advantage, clock: Clock) -> None:
-    """What every time scale says about candidate − safe."""
-    title = "Forecast advantage of the candidate at every time scale"
-    names = ("test\nepisodes", "advantage", "standard\nerror", "incl.\nbias", "p-value")
-    table = _table(title, (), ("last …", *names), ("the gate\nasks",))
-    for one in advantage.scales:
-        style = {"leads": "bold", "must pass": ""}.get(one.role, "dim")
-        cells = [figure(n, 3) for n in (one.point, one.standard_error, one.bias, one.p_value)]
-        table.add_row(clock.span(one.span), f"{one.episodes:,}", *cells, one.role, style=style)
+def _models(console: Console, advantage: Advantage, clock: Clock) -> None:
+    """What every family of trend models says about candidate − safe."""
+    title = "Forecast advantage of the candidate, by the models of its trend"
+    table = _table(title, ("model",), ("weight", "advantage", "standard\nerror", "p-value"))
+    for one in shown_families(plain(advantage)):
+        cells = [figure(one[name], 3) for name in ("point", "standard_error", "p_value")]
+        table.add_row(family_words(one, clock.span), f"{one['weight']:.0%}", *cells)
     console.print(table)
 
 
@@ -218,8 +217,8 @@ def _gate(console: Console, record: GateRecord) -> None:
     advantage = decision.advantage
     caption = None if advantage.p_value is None else OVERLAPPING
     _forecasts(console, rows, _window(decision.safe, clock), caption)
-    if len(advantage.scales) > 1:
-        _scales(console, advantage, clock)
+    if len(advantage.models) > 1:
+        _models(console, advantage, clock)
     if record.guarded.guardrails:
         console.print(guardrail_table(record.guarded))
     _warnings(console, record.checks)

@@ -21,6 +21,7 @@ from .opening import Log, LogFile, OpenLog, log_file
 from .settings import PlainSettings, SearchChoices, Settings
 
 T = TypeVar("T")
+NOT_ASKED = ("source", "columns", "calendar")  # fields that have another way in, or that the log gives
 
 ColumnNames = Columns | Mapping[str, Any] | str | Path | None
 
@@ -157,4 +158,4 @@ def _part(kind: type[Any], named: Mapping[str, object]) -> dict[str, Any]:
 
 def _names(kind: type[Any]) -> list[str]:
     fields = [one.name for one in dataclasses.fields(kind)]
-    return [name for name in fields if name not in ("source", "columns")]
+    return [name for name in fields if name not in NOT_ASKED]

@@ -7,7 +7,7 @@ class Preset(enum.StrEnum):
     """Which method decides."""
 
     MULTISCALE = "multiscale"
-    """Tidegate's own: a paired test that must hold at every credible time scale."""
+    """Tidegate's own: a paired test over many trend models, weighed by how well they forecast the past."""
     PAPER = "paper"
     """SPIN as published: one basis, two bounds."""
 

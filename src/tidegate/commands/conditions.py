@@ -4,12 +4,12 @@ import dataclasses
 import datetime
 from typing import Any
 
-from ..comparison import Status
 from ..errors import SettingsError
 from ..gates.finite_sample import checked_range
 from ..gates.guardrails import Guardrail, guardrails_of
 from ..gates.multiplicity import Multiplicity
 from ..inputs import duration, flag, instance, member, none_or, whole
+from ..reasons import Status
 from ..record import sealed
 
 WEEK = datetime.timedelta(days=7)

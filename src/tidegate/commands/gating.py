@@ -12,7 +12,6 @@ from ..checks.findings import Finding, Level
 from ..checks.fitness import LogCheck, check_tested
 from ..checks.goodness import TESTS
 from ..checks.plan import Plan, outlook
-from ..comparison import Reason, Status, Verdict
 from ..forecast import ForecastSettings
 from ..gates.finite_sample import RangeBound, range_bound
 from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
@@ -28,9 +27,10 @@ from ..gates.ledger import (
     using_ledger,
 )
 from ..gates.multiplicity import Multiplicity
+from ..reasons import Reason, Status, Verdict
 from ..record import SEAL, Advantage, Decision, plain, sealed
 from ..reports.calendar import Clock
-from ..safety import with_training
+from ..safety import with_room
 from .asking import ColumnNames, Named, asked
 from .assumptions import assumptions
 from .conditions import WEEK, Conditions, written
@@ -241,7 +241,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     forecasting, held_out = trial.settings.forecast(), trial.held_out
     given = held_out.log.num_episodes
     # Split once: the tests, the findings and the backtest look at the same episodes.
-    seen, held_out = with_training(forecasting, trial.seen, held_out)
+    seen, held_out = with_room(forecasting, trial.seen, held_out)
     training = None if seen is None else seen.log
     stage("testing the candidate")
     guarded = guarded_test(
@@ -309,18 +309,17 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
 def _range_bound(
     trial: Trial, guarded: GuardedDecision, asked_for: Conditions, forecasting: ForecastSettings
 ) -> RangeBound | None:
-    """Over the episodes of the leading trend, which was chosen without looking at their returns."""
+    """Over all test episodes."""
     if asked_for.reward_range is None:
         return None
-    advantage, held_out = guarded.main.advantage, trial.held_out
-    span = advantage.scales[advantage.leading].span if advantage.scales else 0.0
+    held_out = trial.held_out
     return range_bound(
         *trial.policies,
         held_out.log,
         asked_for.reward_range,
         guarded.main_level,
         discount=forecasting.discount,
-        since=(held_out.span or held_out.log.span)[1] - span,
+        since=(held_out.span or held_out.log.span)[0] - 1,
         names=names_of(trial.opened),
     )
 

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..arrays import in_double
-from ..comparison import Reason, Status, Verdict
 from ..episodes import EpisodeLog, TrainingEpisodes, split_log
 from ..errors import LogError
 from ..gates.guardrails import Guardrail
@@ -20,6 +19,7 @@ from ..inputs import seed_of
 from ..logs.fitting import action_names
 from ..logs.saved import file_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
+from ..reasons import Reason, Status, Verdict
 from ..record import SEAL, Advantage, describe_settings, plain, sealed, write_record
 from ..returns import observed_returns
 from ..search import Objective, SearchSettings, search_candidate

@@ -7,12 +7,12 @@ import math
 import numpy as np
 
 from ..arrays import Floats
-from ..comparison import MIN_EPISODES
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..logs import LoadedLog
 from ..logs.time_numbers import FIRST, LAST, SECONDS
 from ..logs.timeline import holds_timestamps, moment, row_times
+from ..reasons import MIN_EPISODES
 from .training import Overlap, TestPart
 
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from ..comparison import MIN_EPISODES
 from ..errors import SettingsError
 from ..gates.ledger import Grant, episodes_for, question_hash
+from ..reasons import MIN_EPISODES
 from ..record import describe_settings, plain
 from .conditions import Conditions
 from .settings import PlainSettings

@@ -2,7 +2,7 @@
 
 from ..bootstrap import BLOCK
 from ..logs.memory import MemoryLimit
-from ..policies import DiscretePolicy, Policy
+from ..policies import DiscretePolicy, Policy, lists_actions
 from .choices import Preset
 from .opening import OpenLog
 from .settings import PlainSettings
@@ -10,7 +10,7 @@ from .settings import PlainSettings
 # Measured on logs of 0.2 to 3 million episodes with `gate`, `evaluate` and `check`, and rounded up.
 EPISODE_BYTES = {Preset.MULTISCALE: 3_500, Preset.PAPER: 800}
 STEP_BYTES = 500
-VALUE_BYTES = 350  # of each action at each step, where a model predicts what it is worth
+VALUE_BYTES = 500  # of each action at each step, where a model predicts what it is worth
 DRAW_BYTES = 10  # of each draw for each episode of a block
 
 
@@ -21,8 +21,10 @@ def require_room(opened: OpenLog, settings: PlainSettings, *policies: Policy | N
     limit.require(steps * STEP_BYTES, f"a log with room for {steps:,} steps", remedy="use its latest part")
     limit = limit.beside(steps * STEP_BYTES)
     require_forecast_room(limit, log.capacity, settings)
-    lists_actions = any(one is None or isinstance(one, DiscretePolicy) for one in policies)
-    if settings.doubly_robust and lists_actions and actions is not None:
+    listed = any(
+        one is None or isinstance(one, DiscretePolicy) or lists_actions(one, log) for one in policies
+    )
+    if settings.doubly_robust and listed and actions is not None:
         limit.require(
             steps * actions * VALUE_BYTES,
             f"a prediction for each of {actions:,} actions at each of {steps:,} steps",

@@ -12,6 +12,7 @@ from ..errors import SettingsError
 from ..forecast import ForecastSettings
 from ..inputs import flag, member, none_or, number, whole
 from ..logs import TimeMeaning
+from ..logs.time_numbers import SECONDS
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
 from .lookaheads import MAX_LOOKAHEAD, Length, as_units, length_of
@@ -20,6 +21,7 @@ MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
 MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
 DEFAULT_ORDER = 3
 LARGE_ALPHA = 0.2
+CALENDAR = (86_400.0, 604_800.0, 2_629_800.0)  # seconds of a day, a week and a mean month
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +31,8 @@ class PlainSettings:
     The lookahead is a number of units of the time axis, or a length of time: 12h, 7d, 2w, a timedelta.
 
     Basis, order and period belong to the paper's preset (by default three cosines). An `alpha` above 0.2
-    is refused unless `allow_large_alpha` says that it is meant.
+    is refused unless `allow_large_alpha` says that it is meant. `calendar` are the periods of a day, a week
+    and a month where times are dates; the log gives them.
     """
 
     derived: ClassVar = ("trend", "rule", "doubly_robust")
@@ -43,6 +46,7 @@ class PlainSettings:
     draws: int = 500
     discount: float = 1.0
     allow_large_alpha: bool = False
+    calendar: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         checked = {
@@ -55,6 +59,7 @@ class PlainSettings:
             "draws": whole("draws", self.draws, 1, MAX_DRAWS),
             "discount": number("discount", self.discount, 0, 1),
             "allow_large_alpha": flag("allow_large_alpha", self.allow_large_alpha),
+            "calendar": tuple(number("calendar", one, above=0) for one in self.calendar),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -76,11 +81,13 @@ class PlainSettings:
             )
 
     def over(self, span: tuple[float, float], time: TimeMeaning) -> "PlainSettings":
-        """The same settings with the lookahead in units of the log's time, or the one that the log gives."""
+        """The same settings in units of the log's time: the lookahead, or the one that the log gives, and the
+        periods of its calendar."""
+        known = dataclasses.replace(self, calendar=calendar_periods(time))
         if self.lookahead is not None:
-            return dataclasses.replace(self, lookahead=as_units("lookahead", self.lookahead, time))
+            return dataclasses.replace(known, lookahead=as_units("lookahead", self.lookahead, time))
         tenth = min((span[1] - span[0] + 1) / 10, MAX_LOOKAHEAD)
-        return dataclasses.replace(self, lookahead=max(1, round(tenth)))
+        return dataclasses.replace(known, lookahead=max(1, round(tenth)))
 
     def stationary(self) -> "PlainSettings":
         """The same settings, assuming that nothing changes."""
@@ -118,9 +125,15 @@ class PlainSettings:
             raise SettingsError("the lookahead is not known yet.", expected="a number of episodes")
         shared = ForecastSettings(self.lookahead, alpha=self.alpha, draws=self.draws, discount=self.discount)
         if self.preset is Preset.MULTISCALE:
-            return multiscale_forecast(shared)
+            return multiscale_forecast(shared, calendar=self.calendar)
         basis = _BASES[self.basis or BasisKind.COSINE](self)
         return dataclasses.replace(shared, test=TwoBounds(basis))
+
+
+def calendar_periods(time: TimeMeaning) -> tuple[float, ...]:
+    """A day, a week and a month in the log's unit, if that is of the calendar; those of two units or more."""
+    unit = SECONDS.get(time.unit)
+    return () if unit is None else tuple(one / unit for one in CALENDAR if one >= 2 * unit)
 
 
 Settings = PlainSettings | Mapping[str, Any] | None

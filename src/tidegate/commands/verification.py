@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..comparison import Status
 from ..errors import SettingsError, TidegateError
 from ..gates.ledger import read_ledger
 from ..gates.signatures import read_public_key, signature_holds
 from ..policies import Policy
+from ..reasons import Status
 from ..record import FORMAT, SEAL, SIGNATURE, read_record, record_hash
 from ..reports.summary import summary
 from .conditions import Conditions, written

@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arrays import Flags, Floats, in_double, map_leaves
 from ..basis import CosineBasis
-from ..comparison import Verdict
 from ..drivers import LiveLoop, World
 from ..episodes import EpisodeLog
 from ..errors import SettingsError
@@ -19,6 +18,7 @@ from ..inputs import member, seed_of, whole
 from ..loop import SpinSettings
 from ..policies import DiscretePolicy, ParametricPolicy, SoftmaxPolicy
 from ..presets import multiscale_settings, paper_settings, stationary_settings
+from ..reasons import Verdict
 from ..record import Decision, describe_settings
 from ..simulators.diabetes import DayRecord, DiscreteDiabetes
 from ..simulators.live import LiveWindow, live_windows

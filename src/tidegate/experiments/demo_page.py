@@ -70,10 +70,10 @@ def _showcase_picture(run: LiveRun) -> Picture:
         f"{figure(candidate.point)}, safe policy {figure(safe.point)}.",
         "Grey: returns that were observed. Blue and orange dots: what the safe policy and the candidate "
         "would have earned in the held-out episodes, by importance sampling around what a model of the "
-        "rewards predicts (doubly robust: a wrong model adds noise, not bias). Lines: each policy’s trend at "
-        "the time scale that leads for it. Bars at the right: forecasts with their intervals. These may "
-        "overlap: the gate tests the difference between the policies, which share the same episodes and the "
-        f"same noise. {OUTSIDE}",
+        "rewards predicts (doubly robust: a wrong model adds noise, not bias). Lines: each policy’s path by "
+        "the model that leads for it. Bars at the right: forecasts with their intervals. These may overlap: "
+        "the gate tests the difference between the policies, which share the same episodes and the same "
+        f"noise. {OUTSIDE}",
         lambda axis, columns: draw_showcase(axis, run, columns),
     )
 

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from ..arrays import in_double
-from ..comparison import MIN_EPISODES, Reason, Status, Verdict
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..forecast import ForecastSettings
 from ..inputs import flag, instance, member, number, record_of, seed_of, shown, text
 from ..policies import Policy
+from ..reasons import MIN_EPISODES, Reason, Status, Verdict
 from ..record import Decision
 from ..returns import observed_returns
-from ..safety import Tested, require_level, require_parts, tested, with_training
+from ..safety import Tested, require_level, require_parts, tested, with_room
 from .multiplicity import Multiplicity, holm_levels
 
 DIRECTIONS = {"lower": True, "higher": False}
@@ -155,8 +155,8 @@ class GuardrailDecision:
             )
         if self.decision.reason is Reason.SCALES_DISAGREE:
             return (
-                f"the latest episodes point the other way: at a shorter time scale, '{name}' is "
-                f"forecast to {verb} by {margin:g} or more. Wait for more episodes."
+                f"'{name}' may move: on the line through the log it would not {verb} by over {margin:g}, "
+                f"but models that let it move do not rule that out {self._numbers()}. Wait for more episodes."
             )
         return f"'{name}' cannot be judged: {self.decision.sentence}"
 
@@ -265,7 +265,7 @@ def guarded_test(
     require_parts(candidate, safe, held_out, settings, training)
     level, seed = require_level(level), seed_of(seed)
     alpha = settings.alpha if level is None else level
-    training, held_out = with_training(settings, training, held_out)
+    training, held_out = with_room(settings, training, held_out)
     hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
     def test(one: "_Hypothesis", level: float) -> Tested:

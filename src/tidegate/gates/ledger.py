@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..arrays import in_double
-from ..comparison import Verdict
 from ..errors import SettingsError
 from ..inputs import member, record_of, whole
 from ..inputs import path as file_path
 from ..loop import Spending
+from ..reasons import Verdict
 from ..record import SEAL, plain, read_record, record_hash, restored, sealed, write_record
 from .budget_rules import BudgetRule
 from .locking import locked

@@ -9,6 +9,7 @@ from ..arrays import Values, in_double
 from ..door import Propensity
 from ..episodes import EpisodeLog
 from ..errors import LogError
+from ..policies import RecordedPolicy
 from .columns import Columns, TimeUnit
 from .encoding import features_of
 from .reading import LoadedLog
@@ -22,7 +23,7 @@ SOURCE = "an EpisodeLog"
 def loaded_episodes(log: EpisodeLog) -> LoadedLog:
     """The log as it is, without spare rows; its table holds the logarithms of all probabilities.
 
-    Each policy in `log.recorded` is a column of its name, and so is each outcome.
+    Each policy in `log.recorded` is a column of its name (of the logged actions), and so is each outcome.
     """
     present = np.asarray(log.present)
     if not present.any():
@@ -33,7 +34,8 @@ def loaded_episodes(log: EpisodeLog) -> LoadedLog:
     states = {} if log.states is None else _parts("state" if coded else "feature", log.states, log)
     frame = pl.DataFrame(
         {
-            **{name: _steps(values, log) for name, values in {**log.recorded, **log.outcomes}.items()},
+            **{name: _steps(RecordedPolicy(name).logged_log_probs(log), log) for name in log.recorded},
+            **{name: _steps(values, log) for name, values in log.outcomes.items()},
             **actions,
             **states,
             "episode": _steps(log.layout.spread(np.asarray(log.episode_numbers)), log),

@@ -101,7 +101,7 @@ def _with_actions(file: PolicyFile, spec: str, loaded: LoadedLog) -> tuple[Loade
         )
     labels = (*labels, *(one for one in known if one not in labels))
     order = tuple(known.index(one) for one in labels)
-    log = dataclasses.replace(loaded.log, num_actions=len(labels))
+    log = loaded.log.with_actions(len(labels))
     return dataclasses.replace(loaded, log=log, labels=tuple(map(str, labels))), order
 
 

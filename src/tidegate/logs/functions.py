@@ -1,4 +1,4 @@
-"""A Python function as a policy: its probabilities of the logged actions, checked row by row."""
+"""A Python function as a policy: its probabilities of the actions, checked row by row."""
 
 import contextlib
 import importlib
@@ -10,35 +10,55 @@ import numpy as np
 
 from ..arrays import Floats
 from ..errors import PolicyError, TidegateError, foreign_code
-from .reading import LoadedLog
+from .reading import LOG_COPIES, LoadedLog
 
 SUM_TOLERANCE = 1e-6
+PROB_BYTES = 8
+MOST_LISTED = 100  # actions; of more, only the logged one's probability is kept
 
 
 def function_log_probs(name: str, loaded: LoadedLog) -> Floats:
-    """log π of the logged action in each row of the table.
+    """log π of all actions in each row of the table, or of the logged one if there are too many.
 
     The function `MODULE:FUNCTION` gets a polars frame of states (the mapped features, else every
     column without another part) and returns an array of rows × actions, in the order of `labels`.
     """
-    if loaded.log.num_actions is None:
+    count = loaded.log.num_actions
+    if count is None:
         raise PolicyError(
             f"python:{name} gives probabilities of actions, and the log's actions are continuous.",
             remedy="Write its density of the logged action into a column, and name it column:NAME.",
         )
-    expected = "python:MODULE:FUNCTION, as in python:rules:propose"
-    function, states = imported(name, PolicyError, expected), loaded.states
+    if count <= MOST_LISTED:
+        _require_room(loaded, count)
+    probs = _probabilities(_answer(name, loaded), name, loaded)
+    if count > MOST_LISTED:
+        actions = np.asarray(loaded.log.actions)[np.asarray(loaded.log.mask)]
+        probs = probs[np.arange(actions.size), actions]
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(probs))
+
+
+def _require_room(loaded: LoadedLog, count: int) -> None:
+    """A machine with less memory must not decide otherwise, so what does not fit is an error."""
+    steps = loaded.log.mask.size
+    loaded.limit.require(
+        steps * count * PROB_BYTES * LOG_COPIES,
+        f"the probabilities of {count:,} actions at each of {steps:,} steps",
+        remedy="give the policy as a column of probabilities (column:NAME)",
+    )
+
+
+def _answer(name: str, loaded: LoadedLog) -> Any:
+    function = imported(name, PolicyError, "python:MODULE:FUNCTION, as in python:rules:propose")
+    states = loaded.states
     with foreign_code(
         lambda error: PolicyError(
             f"python:{name} failed: {error!r}.",
             expected=f"a function of a polars frame with the columns {states.columns}",
         )
     ):
-        answer = function(states)
-    probs = _probabilities(answer, name, loaded)
-    actions = np.asarray(loaded.log.actions)[np.asarray(loaded.log.mask)]
-    with np.errstate(divide="ignore"):
-        return np.asarray(np.log(probs[np.arange(actions.size), actions]))
+        return function(states)
 
 
 def imported(name: str, kind: type[TidegateError], expected: str) -> Any:

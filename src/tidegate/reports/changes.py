@@ -6,12 +6,12 @@ far the verdict is from turning.
 
 from collections.abc import Iterator
 
-from ..comparison import Reason, Verdict
-from .calendar import Clock
+from ..reasons import Reason, Verdict
 from .log_words import Plain
 from .numbers import figure, signed
 
-MORE_DATA = (Reason.NOT_BETTER.name, Reason.NO_EPISODES.name, Reason.TOO_FEW_EPISODES.name)
+UNDECIDED = (Reason.NOT_BETTER.name, Reason.SCALES_DISAGREE.name)
+MORE_DATA = (*UNDECIDED, Reason.NO_EPISODES.name, Reason.TOO_FEW_EPISODES.name)
 
 
 def what_would_change(data: Plain) -> list[str]:
@@ -25,8 +25,8 @@ def _until_shut(data: Plain) -> Iterator[str]:
     lower = data["advantage"]["lower"]
     if lower is not None and lower > 0:
         yield (
-            f"A cost of {figure(lower, 3)} per episode that the log does not hold, or an advantage "
-            "overestimated by as much, would shut the gate."
+            f"It holds unless the advantage falls by more than {figure(lower, 3)} per episode below what the "
+            "models allow for."
         )
     yield "It is a forecast for this time only: ask again when it is over."
 
@@ -40,13 +40,11 @@ def _until_open(data: Plain) -> Iterator[str]:
             "below zero: more data is not expected to help."
         )
         return
-    if reason == Reason.NOT_BETTER.name and lower is not None:
+    if reason in UNDECIDED and lower is not None:
         yield (
             f"{figure(-lower, 3)} more per episode from the candidate would open the gate: so far is the "
             "bound from zero."
         )
-    if reason == Reason.SCALES_DISAGREE.name:
-        yield from _contradictions(data)
     if reason == Reason.RANGE_DISAGREES.name:
         bound = signed(data["range"]["lower"], 3)
         yield f"The bound for the range of the rewards, {bound}, would have to be above zero."
@@ -54,16 +52,6 @@ def _until_open(data: Plain) -> Iterator[str]:
         yield "By its numbers the candidate passes. What is named below would have to be mended."
     if reason in MORE_DATA and data.get("outlook"):
         yield data["outlook"]["sentence"]
-
-
-def _contradictions(data: Plain) -> Iterator[str]:
-    clock, limit = Clock.of(data["provenance"]), -data["advantage"]["margin"]
-    for one in data["advantage"]["scales"]:
-        if one["watched"] and one["upper"] is not None and one["upper"] < limit:
-            yield (
-                f"The last {clock.span(one['span'])} would have to stop pointing the other way: they "
-                f"forecast {signed(one['point'], 3)}, and at most {signed(one['upper'], 3)}."
-            )
 
 
 def _broken_guardrails(data: Plain) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import jinja2
 
 from ..checks.goodness import TESTS
-from ..comparison import Reason, Status, Verdict
+from ..reasons import Reason, Status, Verdict
 from .calendar import Clock
 from .changes import what_would_change
 from .log_pictures import (

@@ -93,16 +93,15 @@ def _interval(forecast: Plain) -> str:
 
 
 def scale_picture(advantage: Plain, clock: Clock) -> Picture:
-    """The bound that decides: on all that must pass together, and at each time scale."""
+    """The bound that decides, and what each family of models would say."""
     rows = scale_rows(advantage, clock.span)
     line = "zero" if not advantage["margin"] else f"{figure(-advantage['margin'])}"
     return picture(
         f"The forecast advantage of the candidate with the bound that decides, at level "
         f"{figure(advantage['level'])}. {' '.join(map(_told, rows))}",
-        "Marks: the forecast advantage. Bars: from there to the bound that decides, at its level. What must "
-        f"pass is green if all of its bar is right of the line at {line}, else orange. Open circles must not "
-        "contradict: these have their upper bound, and turn red if all of the bar is left of the line. "
-        f"Grey ones are not asked. {OUTSIDE}",
+        "Marks: the forecast advantage. Bars: from there to the lower bound. The first bar, of all models "
+        f"together, decides: it is green if all of it is right of the line at {line}, else orange. The "
+        f"others are families of models, the weightiest first. {OUTSIDE}",
         lambda axis, columns: draw_scales(axis, advantage, clock.span, legend_columns=columns),
         height=1.5 + 0.3 * len(rows),
     )
@@ -110,9 +109,8 @@ def scale_picture(advantage: Plain, clock: Clock) -> Picture:
 
 def _told(row: Row) -> str:
     """A row of the picture as a sentence."""
-    side = "at most" if row.role == "must not contradict" else "at least"
-    role = "" if row.role == "together" else f" ({row.role})"
-    return f"{row.label.capitalize()}{role}: {signed(row.point, 3)}, {side} {signed(row.bound, 3)}."
+    weight = "" if row.decides else f" (weight {row.weight:.0%})"
+    return f"{row.label.capitalize()}{weight}: {signed(row.point, 3)}, at least {signed(row.bound, 3)}."
 
 
 def backtest_pictures(data: Plain) -> list[Picture]:

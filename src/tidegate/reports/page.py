@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from ..record import write_whole
 from .figures import STYLE
 from .log_words import change, moment, number, percent, sentence, shown
+from .model_words import family_words, shown_families
 from .palette import color, palette_css, themed
 
 # Nothing is loaded, run or sent, even if a name from a log should get through as markup.
@@ -33,6 +34,7 @@ def templates(folder: Path = HERE) -> jinja2.Environment:
     )
     found.filters.update({one.__name__: one for one in FILTERS})
     found.globals.update(content_policy=CONTENT_POLICY, palette=Markup(palette_css()))
+    found.globals.update(family_words=family_words, shown_families=shown_families)
     return found
 
 

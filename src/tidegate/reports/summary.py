@@ -8,6 +8,7 @@ from typing import Any
 
 from .calendar import Clock
 from .log_words import moment, names
+from .model_words import model_line
 from .numbers import count, figure, lift, signed
 
 Plain = Mapping[str, Any]
@@ -25,6 +26,7 @@ def _gate(content: Plain) -> Iterator[str]:
         return
     yield content["headline"]
     yield advantage_line(content)
+    yield from filter(None, [model_line(content["advantage"], Clock.of(content["provenance"]).span)])
     yield from _caveats(content)
     yield f"Status {content['status']}, good until {moment(content['expires_at'])}."
 

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float, PRNGKeyArray
 
 from ..arrays import ArrayLike, Floats, in_double, map_leaves
-from ..comparison import Verdict
 from ..drivers import INITIAL_CAPACITY, LiveLoop
 from ..episodes import EpisodeLog
 from ..inputs import seed_of, whole
 from ..loop import SpinSettings
 from ..policies import ParametricPolicy
+from ..reasons import Verdict
 from ..record import Decision
 from ..returns import observed_returns
 

@@ -1,0 +1,148 @@
+"""Returns in time cells: how many episodes each holds, their mean, and how well that mean is known.
+
+Everything that forecasts works on at most some fifty cells, so a long log costs no more than reading it once.
+Cells are equally long, but the newest one is halved again and again: what happened last matters most.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from .basis import TimeAxis
+
+CELLS, HALVINGS = 40, 4
+PER_CELL = 6  # episodes of an average cell: fewer do not show how noisy they are
+ON_EDGE = 1e-6  # an episode that lies on an edge belongs to the older cell, whatever the rounding
+PER_HALF = 4  # and of the parts of the newest
+MIN_CELLS = 4  # with episodes
+LOCAL = 8.0  # an eighth of the log: over this, noise may change
+SHARED = 20.0  # episodes that the noise of the whole log counts for: a calm stretch proves little
+
+
+class Series(eqx.Module):
+    """Returns with their times; spare rows are not `present`.
+
+    `luck` is the variance that the contexts of a single episode bring to its expected return.
+    """
+
+    returns: Float[Array, "*m n"]
+    times: Any
+    present: Any
+    luck: Any = 0.0
+
+    @property
+    def difference(self) -> "Series":
+        """Of two series of returns, the first minus the second."""
+        return Series(self.returns[0] - self.returns[1], self.times, self.present)
+
+
+class Cells(eqx.Module):
+    """A series in cells, the newest first; empty ones have a `precision` of 0.
+
+    Ages are counted back from the last episode, in lengths of the log: a cell reaches from `newest` to
+    `oldest`, and `age` is the mean of its episodes. `precision` is the inverse variance of a cell's mean.
+    `row_cells` says which cell each row of the series is in.
+    """
+
+    newest: Float[Array, " c"]
+    oldest: Float[Array, " c"]
+    age: Float[Array, " c"]
+    count: Float[Array, " c"]
+    mean: Float[Array, " c"]
+    precision: Float[Array, " c"]
+    freedom: Float[Array, ""]
+    row_cells: Int[Array, " n"]
+    present: Bool[Array, " n"]
+
+    @property
+    def unit(self) -> Float[Array, ""]:
+        """The variance of the mean of all episodes, if nothing moves."""
+        return 1 / jnp.sum(self.precision)
+
+    @property
+    def spread(self) -> Float[Array, ""]:
+        """The variance between the cells' means, noise included."""
+        return jnp.sum(self.precision * self.unit * (self.mean - self.centre) ** 2)
+
+    @property
+    def centre(self) -> Float[Array, ""]:
+        """The mean of all episodes, each cell by its precision."""
+        return jnp.sum(self.precision * self.unit * self.mean)
+
+    @property
+    def enough(self) -> Bool[Array, ""]:
+        """Whether enough cells have episodes: fewer show no movement."""
+        return jnp.sum(self.count > 0) >= MIN_CELLS
+
+    @property
+    def varies(self) -> Bool[Array, ""]:
+        """Whether the episodes of a cell differ at all, beyond rounding."""
+        scale = jnp.max(jnp.abs(self.mean))
+        epsilon = float(np.finfo(self.mean.dtype).eps)
+        return (jnp.sum(self.precision) > 0) & (self.unit > (1e3 * epsilon * scale) ** 2) & (self.freedom > 0)
+
+    def within(self, values: Float[Array, "n q"]) -> Float[Array, "n q"]:
+        """By how much the episodes of a cell differ from their mean."""
+        known = jnp.where(self.present[:, None], values, 0.0)
+        totals: Array = jax.ops.segment_sum(known, self.row_cells, self.count.size)
+        means = totals / jnp.maximum(self.count, 1)[:, None]
+        return jnp.where(self.present[:, None], known - means[self.row_cells], 0.0)
+
+    def per_row(self, weights: Float[Array, " c"]) -> Float[Array, " n"]:
+        """A weight of each cell, shared out among its episodes."""
+        shares = weights / jnp.maximum(self.count, 1)
+        return jnp.where(self.present, shares[self.row_cells], 0.0)
+
+
+def divide(series: Series, axis: TimeAxis) -> Cells:
+    """The series in time cells, with the noise that the episodes of a cell show among themselves."""
+    times = jnp.asarray(series.times)
+    ages = (axis.last - times) / axis.length
+    present = jnp.asarray(series.present) & (ages >= 0) & (ages < 1)
+    returns = jnp.where(present, series.returns, 0.0)
+    edges = cell_edges(jnp.sum(present), returns.dtype)
+    rows = jnp.clip(jnp.searchsorted(edges, ages + ON_EDGE, side="right") - 1, 0, edges.size - 2)
+    rows = jnp.where(present, rows, 0)
+
+    def total(values: Any) -> Float[Array, " c"]:
+        summed: Array = jax.ops.segment_sum(jnp.where(present, values, 0.0), rows, edges.size - 1)
+        return summed
+
+    count = total(jnp.ones_like(returns))
+    mean, age = (total(values) / jnp.maximum(count, 1) for values in (returns, ages))
+    squares, freedom = total((returns - mean[rows]) ** 2), jnp.maximum(count - 1, 0)
+    noise = _noise((edges[1:] + edges[:-1]) / 2, squares, freedom)
+    precision = jnp.where((count > 0) & (noise > 0), count / jnp.where(noise > 0, noise, 1), 0.0)
+    return Cells(edges[:-1], edges[1:], age, count, mean, precision, jnp.sum(freedom), rows, present)
+
+
+def cell_edges(count: Int[Array, ""], dtype: Any) -> Float[Array, " c"]:
+    """Ages that separate the cells of a log with `count` episodes; cells that it has no use for are empty."""
+    number = jnp.clip(count // PER_CELL, 1, CELLS)
+    parts = 0.5 ** jnp.arange(HALVINGS, 0, -1)
+    parts = jnp.where(count / number * parts >= PER_HALF, parts, 0.0)
+    ages = jnp.concatenate([jnp.zeros(1), parts, jnp.arange(1, CELLS + 1)]) / number
+    return jnp.minimum(ages, 1.0).astype(dtype)
+
+
+def _noise(
+    age: Float[Array, " c"], squares: Float[Array, " c"], freedom: Float[Array, " c"]
+) -> Float[Array, " c"]:
+    """The variance of a return in each cell, from the cells near in time and from all."""
+    near = jnp.exp(-LOCAL * jnp.abs(age[:, None] - age))
+    overall = jnp.sum(squares) / jnp.maximum(jnp.sum(freedom), 1)
+    return (near @ squares + SHARED * overall) / (near @ freedom + SHARED)
+
+
+def first_at_their_time(times: Any, present: Any) -> Bool[Array, " n"]:
+    """One episode for each different time; summed over some episodes, it counts their times."""
+    known = jnp.where(present, times, jnp.inf)
+    order = jnp.argsort(known)
+    ordered = known[order]
+    new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] > ordered[:-1]])
+    first: Bool[Array, " n"] = jnp.zeros(known.shape, bool).at[order].set(new) & present
+    return first
