@@ -319,7 +319,7 @@ def test_a_guardrail_that_movement_could_break_says_so() -> None:
     doubted = dataclasses.replace(one.decision, verdict=Verdict.KEEP, reason=Reason.SCALES_DISAGREE)
     contradicted = dataclasses.replace(one, decision=doubted)
     assert not contradicted.passed
-    assert "on the line through the log it would not rise by more than 0.3, but" in contradicted.sentence
+    assert "on the line through the log it would not rise by over 0.3, but" in contradicted.sentence
     assert f"at most {contradicted.bound:+.4g}" in contradicted.sentence
 
 

@@ -48,6 +48,7 @@ from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 
 MAX_SHARE = 1 / 3  # of the squared forecast weights that one episode may have
 CURVE_POINTS = 200
+_EACH = Series(0, None, None, 0)  # type: ignore[arg-type]  # several series at the same times, for vmap
 
 
 class Terms(eqx.Module):
@@ -351,7 +352,14 @@ class Multiscale(ComparisonTest):
 
     def compare(self, tested: Series, terms: Terms) -> Comparison:
         level, limit = terms.granted, -jnp.asarray(terms.margin)
-        cells, tried, fit = self._tried(tested.difference, terms.axis)
+        # The difference and both policies in one vmap: compiling the mixture takes longer than running it.
+        series = Series(
+            jnp.concatenate([tested.difference.returns[None], tested.returns]),
+            *(tested.times, tested.present),
+            jnp.append(jnp.zeros(1), jnp.broadcast_to(tested.luck, (2,))),
+        )
+        found = jax.vmap(lambda one: self._bounded(one, terms, Side.BOTH), (_EACH,))(series)
+        (cells, tried, fit, _), *alone = (map_leaves(lambda leaf, i=i: leaf[i], found) for i in range(3))
         mixture = tried.mixture
         p_value = mixture.below(limit)
         trials = describe_trials(self.models, tried, terms.axis, level, limit)
@@ -367,9 +375,8 @@ class Multiscale(ComparisonTest):
             Reason.SCALES_DISAGREE: ~(p_value <= level) & (standing <= level),
             Reason.NOT_BETTER: ~(p_value <= level),
         }
-        alone = [self.forecast(_nth(tested, i), terms, Side.BOTH) for i in (0, 1)]
         return Comparison(
-            *(alone[0][0], alone[1][0], alone[0][1], alone[1][1]),
+            *(alone[0][2], alone[1][2], alone[0][3], alone[1][3]),
             difference=fit,
             lower=mixture.quantile(level),
             upper=mixture.quantile(1 - jnp.asarray(level)),
@@ -389,14 +396,19 @@ class Multiscale(ComparisonTest):
         return self._tried(series, axis)[2]
 
     def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[TrendFit, ConfidenceInterval]:
-        cells, tried, fit = self._tried(series, terms.axis)
+        return self._bounded(series, terms, side)[2:]
+
+    def _bounded(
+        self, series: Series, terms: Terms, side: Side
+    ) -> tuple[Cells, Tried, MovingFit, ConfidenceInterval]:
+        cells, weighed, fit = self._tried(series, terms.axis)
         level = tail(terms.alpha, side)
-        tried = tried.shifted(jnp.zeros(()), jnp.asarray(series.luck) / terms.axis.lookahead)
+        tried = weighed.shifted(jnp.zeros(()), jnp.asarray(series.luck) / terms.axis.lookahead)
         lower, upper = tried.mixture.quantile(level), tried.mixture.quantile(1 - jnp.asarray(level))
         reach = climatology_reach(cells, tried.window.length, level)
         lower, upper = jnp.maximum(lower, fit.point - reach), jnp.minimum(upper, fit.point + reach)
         lower, upper = (jnp.where(cells.enough, one, jnp.nan) for one in (lower, upper))
-        return fit, one_sided(side, lower=lower, upper=upper)
+        return cells, weighed, fit, one_sided(side, lower=lower, upper=upper)
 
     def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         """The path of the leading model, and the mixture's forecast."""
@@ -406,11 +418,6 @@ class Multiscale(ComparisonTest):
         past = float(axis.last) - ages[known] * float(axis.length)
         ahead = np.array([float(axis.last), float(axis.end)])
         return np.append(past, ahead), np.append(path[known], [float(fit.point)] * 2)
-
-
-def _nth(series: Series, index: int) -> Series:
-    luck = jnp.broadcast_to(series.luck, series.returns.shape[:1])
-    return Series(series.returns[index], series.times, series.present, luck[index])
 
 
 def _count_doubts(test: ComparisonTest, tested: Series) -> dict[Reason, Bool[Array, ""]]:
