@@ -46,7 +46,7 @@ UNOPTIMISED = {"xla_backend_optimization_level": 0}  # compiles in half of that,
 LARGE = 500_000  # numbers that a program is given
 DIGEST = hashlib.sha256().digest_size
 MIN_ROOM = 8
-BLOCK, SMALL = 4, 12  # rows that are eliminated at once, and of what matrix one by one
+BLOCK, SMALL = 8, 12  # rows that are eliminated at once, and of what matrix one by one
 
 
 def unreported(items: Iterable[Any]) -> Iterable[Any]:
@@ -115,20 +115,25 @@ def eliminate(
 
     Of [[B, U], [Uᵀ, 0]] with a positive definite B, −UᵀB⁻¹U is left. Written out in products of blocks
     instead of LAPACK calls: two batches of these at once can wait for each other for ever (jaxlib 0.10.2 on
-    two cores), and on a GPU many small ones are slow. Of a small matrix, rows go one by one.
+    two cores), and on a GPU many small ones are slow. Of a small matrix, rows go one by one. Rows that
+    are done stay in place as zeros, so that one small program serves all blocks.
     """
-    log_determinant = jnp.zeros(matrix.shape[:-2], matrix.dtype)
-    while count:
-        block = min(count, BLOCK if matrix.shape[-1] > SMALL else 1)
-        beside, turned = matrix[..., block:, :block], matrix[..., :block, block:]
-        if block == 1:
-            pivot = matrix[..., :1, :1]
-            matrix, part = matrix[..., 1:, 1:] - beside * (turned / pivot), jnp.log(pivot[..., 0, 0])
-        else:
-            inverse, part = _inverse(matrix[..., :block, :block])
-            matrix = matrix[..., block:, block:] - beside @ inverse @ turned
-        log_determinant, count = log_determinant + part, count - block
-    return matrix, log_determinant
+    block = min(count, BLOCK if matrix.shape[-1] > SMALL else 1)
+    blocks, rest = divmod(count, block)
+
+    def pivot(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        matrix, log_determinant = state
+        rows = jax.lax.dynamic_slice_in_dim(matrix, i * block, block, axis=-2)
+        inverse, part = _inverse(jax.lax.dynamic_slice_in_dim(rows, i * block, block, axis=-1))
+        return matrix - jnp.swapaxes(rows, -1, -2) @ (inverse @ rows), log_determinant + part
+
+    state = matrix, jnp.zeros(matrix.shape[:-2], matrix.dtype)
+    matrix, log_determinant = jax.lax.fori_loop(0, blocks, pivot, state)
+    left = matrix[..., blocks * block :, blocks * block :]
+    if not rest:
+        return left, log_determinant
+    left, part = eliminate(left, rest)
+    return left, log_determinant + part
 
 
 def _inverse(matrix: Float[Array, "*b n n"]) -> tuple[Float[Array, "*b n n"], Float[Array, "*b"]]:
