@@ -115,7 +115,10 @@ def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> N
         record = wf.evaluate(LOG, policy="column:new_prob", settings=chosen)
         streamed = wf.evaluate(path, policy="column:new_prob", settings=chosen, stream=True)
         gated = gate(settings=chosen).decision.candidate
-        assert plain(record.forecast) == plain(gated)
+        for name in ("point", "lower", "upper", "effective_sample_size"):
+            # The gate computes it beside another policy's and their difference, so last digits may differ.
+            assert getattr(record.forecast, name) == pytest.approx(getattr(gated, name), rel=1e-12)
+        assert record.forecast.returns == pytest.approx(gated.returns, rel=1e-12)
         flat = forecast_returns(gated.returns, gated.episode_numbers, still)
         assert (record.stationary.lower, record.stationary.upper) == (flat.lower, flat.upper)
         assert (record.streamed, streamed.streamed) == (False, True)

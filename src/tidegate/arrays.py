@@ -118,7 +118,7 @@ def eliminate(
     two cores), and on a GPU many small ones are slow. Of a small matrix, rows go one by one. Rows that
     are done stay in place as zeros, so that one small program serves all blocks.
     """
-    block = min(count, BLOCK if matrix.shape[-1] > SMALL else 1)
+    block = max(min(count, BLOCK if matrix.shape[-1] > SMALL else 1), 1)
     blocks, rest = divmod(count, block)
 
     def pivot(i: Any, state: tuple[Array, Array]) -> tuple[Array, Array]:
