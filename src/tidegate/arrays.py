@@ -29,7 +29,7 @@ import numpy.typing as npt
 from jax import export
 from jaxtyping import Array, Float, Int, Shaped
 
-ArrayLike: TypeAlias = jax.Array | npt.NDArray[Any]
+ArrayLike: TypeAlias = jax.Array | np.ndarray[Any, Any]  # NDArray of NumPy 2.5 is nothing jaxtyping can read
 Values: TypeAlias = npt.NDArray[Any]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -216,11 +216,11 @@ def _loaded(content: bytes, places: Any, other: Any) -> Callable[[list[Any]], An
     """The program as a function: `places` says which output goes where, `other` is what is not an array."""
     program, structure = export.deserialize(bytearray(content)), jax.tree.structure(places)
     size = sum(math.prod(one.shape) for one in program.in_avals)
-    call = jax.jit(program.call, compiler_options=_compiler_options(size))
+    call = jax.jit(program.call, compiler_options=compiler_options(size))
     return lambda leaves: eqx.combine(jax.tree.unflatten(structure, jax.device_get(call(leaves))), other)
 
 
-def _compiler_options(size: int) -> dict[str, Any] | None:
+def compiler_options(size: int) -> dict[str, Any] | None:
     """A small program takes seconds to compile and milliseconds to run: it is compiled quickly instead."""
     if not _quick_options_known():
         return None

@@ -1,6 +1,7 @@
 """Many gates at once: the comparison of the default preset on a batch of one-step logs, compiled once."""
 
 import dataclasses
+import functools
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..arrays import PLAIN_FUSIONS, Flags, Floats, in_double
+from ..arrays import LARGE, Flags, Floats, compiler_options, in_double
 from ..basis import TimeAxis
 from ..comparison import Terms
 from ..episodes import EpisodeLog, HeldOutEpisodes
@@ -50,7 +51,7 @@ def gate_many(logs: OneStepLogs, lookahead: int, settings: ForecastSettings | No
     """The comparison of every log; the bootstrap's draws play no part in the default test."""
     chosen = multiscale_forecast(ForecastSettings(lookahead)) if settings is None else settings
     columns = tuple(jnp.asarray(one) for one in (logs.rewards, np.log(logs.behavior), np.log(logs.candidate)))
-    reasons, *numbers = (np.asarray(one) for one in _compiled(chosen, columns))
+    reasons, *numbers = (np.asarray(one) for one in _program()(chosen, columns))
     return Verdicts(reasons == Reason.BETTER, *numbers)
 
 
@@ -59,8 +60,10 @@ def _compared(settings: ForecastSettings, columns: tuple[Array, ...]) -> tuple[A
     return compared
 
 
-# Plain fusions compile in a third of the time, and a study compiles for each length of a log.
-_compiled = eqx.filter_jit(_compared, compiler_options=PLAIN_FUSIONS)  # type: ignore[call-overload]
+@functools.cache
+def _program() -> Any:
+    """Compiled quickly where the compiler can: a study compiles for each length of a log."""
+    return eqx.filter_jit(_compared, compiler_options=compiler_options(LARGE))  # type: ignore[call-overload]
 
 
 def _one(settings: ForecastSettings, columns: tuple[Float[Array, " n"], ...]) -> Any:
