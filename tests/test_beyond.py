@@ -275,13 +275,21 @@ def test_the_coverage_of_a_standing_world_and_of_one_that_outruns_the_basis(
     assert set(starts) == set(range(30))
     for world in ("speed 0", "fast"):
         multiscale, spin = found[world, "Multiscale"], found[world, "SPIN"]
-        line = f"| {world} | 80 | 10 | 300 | {_shown(multiscale)} | {_shown(spin)} |"
-        assert line in table
+        assert f"| {world} | 80 | 10 | 300 | {_shown(multiscale)} | {_shown(spin)} |" in table
+    oracle = found["fast", "Oracle"]
+    assert abs(oracle.coverage - 0.95) < 4 * error
+    assert oracle.mean_score < found["fast", "Multiscale"].mean_score < found["fast", "SPIN"].mean_score
+    assert _shown(oracle) in table
+    standing = next(line for line in table.splitlines() if line.startswith("| speed 0"))
+    assert standing.endswith("|  |  |  |"), "a world without a season has no oracle"
+    means = np.array([found[world, "Multiscale"].mean_score for world in ("speed 0", "fast")])
+    assert f"Mean score over all cells: Multiscale {means.mean():.3g}" in table
+    ratio = means[1] / oracle.mean_score
+    assert f"{ratio:.2g} times the oracle's in the median, {ratio:.2g} times at most" in table
 
 
 def _shown(one: CoverageRow) -> str:
-    width = np.asarray(one.median_width)
-    return f"{100 * one.coverage:.1f} ± {100 * one.error:.1f} | {width:.3g}"
+    return f"{100 * one.coverage:.1f} ± {100 * one.error:.1f} | {one.median_width:.3g} | {one.mean_score:.3g}"
 
 
 def test_cells_of_the_coverage_study() -> None:

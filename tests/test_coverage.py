@@ -281,7 +281,7 @@ def _rows(episodes: int, **coverage: float) -> list[CoverageRow]:
     }  # fmt: skip
     assert list(factors) == list(TrendCell().factors)
     return [
-        CoverageRow(factors, method.replace("_", " "), 1_000, rate, median_width=1.0)
+        CoverageRow(factors, method.replace("_", " "), 1_000, rate, median_width=1.0, mean_score=1.0)
         for method, rate in coverage.items()
     ]
 

@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from tidegate import LogError, SettingsError
+from tidegate.experiments.coverage import interval_score
 from tidegate.experiments.stream_files import Stream, load_stream, save_stream
 from tidegate.experiments.stream_tables import stream_tables
 from tidegate.experiments.streams import (
@@ -17,7 +18,6 @@ from tidegate.experiments.streams import (
     StreamCell,
     StreamGate,
     draw_log,
-    interval_score,
     naive_deploys,
     stream_dates,
     stream_gate,

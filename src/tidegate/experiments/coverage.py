@@ -23,11 +23,18 @@ from .store import Store
 from .sweep import Columns
 
 
-class Simulated(NamedTuple):
-    """One row per log: which methods held the truth, how wide their intervals were, what else to keep."""
+class Judged(NamedTuple):
+    """One column per method: did its interval hold the truth, how wide was it, and its interval score."""
 
-    covered: Bool[Array, "logs methods"]
-    widths: Float[Array, "logs methods"]
+    covered: Bool[Array, "*logs methods"]
+    widths: Float[Array, "*logs methods"]
+    scores: Float[Array, "*logs methods"]
+
+
+class Simulated(NamedTuple):
+    """One row per log: how the methods fared, and what else to keep."""
+
+    judged: Judged
     facts: Columns
 
 
@@ -69,13 +76,14 @@ class CoverageJob:
 
     @in_double
     def run(self) -> Columns:
-        """One row per simulated log, with two columns per method."""
-        covered, widths, facts = self.cell.simulate(jax.random.key(self.seed), self.count)
+        """One row per simulated log, with three columns per method."""
+        judged, facts = self.cell.simulate(jax.random.key(self.seed), self.count)
         columns = {name: np.full(self.count, value) for name, value in self.cell.factors.items()}
         columns |= {"run": np.arange(self.count), **facts}
         for i, method in enumerate(self.cell.methods):
-            columns[f"{method}: covered"] = np.asarray(covered)[:, i]
-            columns[f"{method}: width"] = np.asarray(widths)[:, i]
+            columns[f"{method}: covered"] = np.asarray(judged.covered)[:, i]
+            columns[f"{method}: width"] = np.asarray(judged.widths)[:, i]
+            columns[f"{method}: score"] = np.asarray(judged.scores)[:, i]
         return columns
 
 
@@ -88,6 +96,7 @@ class CoverageRow:
     runs: int
     coverage: float
     median_width: float
+    mean_score: float
 
     @property
     def error(self) -> float:
@@ -116,6 +125,7 @@ def summarise_coverage(columns: Columns, factors: Sequence[str]) -> list[Coverag
                 runs=int(here.sum()),
                 coverage=float(columns[f"{method}: covered"][here].mean()),
                 median_width=float(np.median(columns[f"{method}: width"][here])),
+                mean_score=float(np.mean(columns[f"{method}: score"][here])),
             )
             for method in methods
         ]
@@ -132,14 +142,19 @@ def by_cell(rows: Sequence[CoverageRow]) -> list[list[CoverageRow]]:
     return [cells[cell] for cell in order]
 
 
-def judge(
-    intervals: Iterable[ConfidenceInterval], truth: Float[Array, ""]
-) -> tuple[Bool[Array, " methods"], Float[Array, " methods"]]:
-    """Which intervals hold the truth, and how wide they are."""
+def judge(intervals: Iterable[ConfidenceInterval], truth: Float[Array, ""], alpha: float) -> Judged:
+    """How the intervals of all methods fared."""
     found = list(intervals)
     lower = jnp.stack([interval.lower for interval in found])
     upper = jnp.stack([interval.upper for interval in found])
-    return (lower <= truth) & (truth <= upper), upper - lower
+    covered = (lower <= truth) & (truth <= upper)
+    return Judged(covered, upper - lower, interval_score(lower, upper, truth, alpha))
+
+
+def interval_score(lower: Any, upper: Any, truth: Any, alpha: float) -> Any:
+    """Width, plus 2/α of the distance by which the truth was missed: lower is better."""
+    missed = jnp.maximum(lower - truth, 0.0) + jnp.maximum(truth - upper, 0.0)
+    return (upper - lower) + 2 / alpha * missed
 
 
 def binomial_error(rate: float, runs: int) -> float:

@@ -21,6 +21,7 @@ from ..commands.evaluation import evaluate
 from ..commands.gating import gate
 from ..errors import SettingsError
 from ..inputs import seed_of, whole
+from .coverage import interval_score
 from .stream_files import Stream
 
 CANDIDATE = "column:new_prob"
@@ -129,7 +130,7 @@ def stream_gate(stream: Stream, cell: StreamCell, date: int, which: int, seed: i
         advantage=value - safe,
         lower=lower,
         upper=upper,
-        score=interval_score(lower, upper, value, forecast.alpha),
+        score=float(interval_score(lower, upper, value, forecast.alpha)),
         default=default.deploys,
         paper=paper.deploys,
         naive=naive_deploys(log),
@@ -169,8 +170,3 @@ def naive_deploys(log: pl.DataFrame) -> bool:
 def _earlier_means(rewards: Floats) -> Floats:
     means = np.cumsum(rewards) / np.arange(1, len(rewards) + 1)
     return np.concatenate([[rewards[:WARM_UP].mean()], means[:-1]])
-
-
-def interval_score(lower: float, upper: float, truth: float, alpha: float) -> float:
-    """Width, plus 2/α of the distance by which the truth was missed: lower is better."""
-    return (upper - lower) + 2 / alpha * (max(lower - truth, 0.0) + max(truth - upper, 0.0))

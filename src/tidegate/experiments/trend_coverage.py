@@ -29,7 +29,7 @@ from ..bootstrap import (
 from ..errors import SettingsError
 from ..inputs import whole
 from ..trend import TrendFit, fit_trend, trend_design
-from .coverage import CoverageRow, Simulated, binomial_error, by_cell, judge
+from .coverage import CoverageRow, Judged, Simulated, binomial_error, by_cell, judge
 from .rivals import block_draws, episode_draws, pairs_interval, plain_t_interval, residual_interval
 from .tables import Estimate, markdown_table
 
@@ -97,8 +97,7 @@ class TrendCell:
         return tuple(METHODS)
 
     def simulate(self, key: PRNGKeyArray, count: int) -> Simulated:
-        covered, widths = _simulate(self, jax.random.split(key, count))
-        return Simulated(covered, widths, {})
+        return Simulated(_simulate(self, jax.random.split(key, count)), {})
 
 
 def trend_cells() -> list[TrendCell]:
@@ -148,19 +147,19 @@ def trend_table(rows: Sequence[CoverageRow]) -> str:
 
 
 @partial(jax.jit, static_argnums=0)
-def _simulate(cell: TrendCell, keys: PRNGKeyArray) -> tuple[Array, Array]:
+def _simulate(cell: TrendCell, keys: PRNGKeyArray) -> Judged:
     times = jnp.arange(1.0, cell.episodes + 1)
     axis = TimeAxis(0.0, float(cell.episodes), cell.lookahead)
     present = jnp.ones(cell.episodes, bool)
     design = trend_design(CosineBasis(cell.order), times, present, axis)
     trend, truth = _true_trend(times, axis), jnp.mean(_true_trend(jnp.asarray(axis.forecast_times), axis))
 
-    def one(key: PRNGKeyArray) -> tuple[Array, Array]:
+    def one(key: PRNGKeyArray) -> Judged:
         noise_key, bootstrap_key = jax.random.split(key)
         fit = fit_trend(design, trend + draw_noise(cell.noise, noise_key, cell.episodes))
-        return judge(_intervals(fit, bootstrap_key, cell.draws, cell.alpha), truth)
+        return judge(_intervals(fit, bootstrap_key, cell.draws, cell.alpha), truth, cell.alpha)
 
-    results: tuple[Array, Array] = jax.lax.map(one, keys)
+    results: Judged = jax.lax.map(one, keys)
     return results
 
 

@@ -16,24 +16,33 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..basis import CosineBasis, TimeAxis
+from ..basis import CosineBasis, FourierBasis, TimeAxis
 from ..bootstrap import ConfidenceInterval, Side
-from ..comparison import Terms, TwoBounds
+from ..comparison import Paired, Terms, TwoBounds
 from ..forecast import ForecastSettings, forecast_policy
 from ..policies import SoftmaxPolicy
 from ..presets import multiscale_settings
-from ..simulators.drifting import DriftingBandit
-from .coverage import CoverageRow, Simulated, by_cell, judge
+from ..simulators.drifting import NEVER, DriftingBandit
+from .coverage import CoverageRow, Judged, Simulated, by_cell, judge
 from .tables import Estimate, markdown_table
 
+ALPHA = 0.05
 TARGET_LOGIT = 3.0  # of the first arm; the others have 0
 STANDING_CYCLE = 2_000.0  # where logs may start in a world without a season
 # Logs that are simulated at once: each has draws × episodes multipliers.
 LOGS_AT_ONCE = {"cpu": 4, "gpu": 100}
 
-METHODS: dict[str, Callable[[int], ForecastSettings]] = {
-    "Multiscale": lambda lookahead: multiscale_settings(lookahead=lookahead).forecast,
-    "SPIN": lambda lookahead: ForecastSettings(lookahead, TwoBounds(CosineBasis(3))),
+
+def knowing_the_season(lookahead: int, period: Float[Array, ""]) -> ForecastSettings:
+    """The regression of somebody who knows what the world is: one wave of its period about a level."""
+    settings = multiscale_settings(lookahead=lookahead).forecast
+    return dataclasses.replace(settings, test=Paired(FourierBasis(1, period)))
+
+
+METHODS: dict[str, Callable[[int, Float[Array, ""]], ForecastSettings]] = {
+    "Multiscale": lambda lookahead, _: multiscale_settings(lookahead=lookahead).forecast,
+    "SPIN": lambda lookahead, _: ForecastSettings(lookahead, TwoBounds(CosineBasis(3))),
+    "Oracle": knowing_the_season,
 }
 
 
@@ -67,16 +76,21 @@ class WorldCell:
         start_key, key = jax.random.split(key)
         starts = jnp.floor(jax.random.uniform(start_key, (count,)) * self.cycle)
         keys = jax.random.split(key, count)
-        covered, widths = _simulate(self.episodes, self.lookahead, self.world, starts, keys)
-        return Simulated(covered, widths, {"start": np.asarray(starts)})
+        judged = _simulate(self.episodes, self.lookahead, self.world, starts, keys)
+        return Simulated(judged, {"start": np.asarray(starts), "seasonal": np.full(count, self.seasonal)})
+
+    @property
+    def seasonal(self) -> bool:
+        """Whether the oracle's wave is all that moves."""
+        return float(self.world.frequency) > 0 and float(self.world.stop) == NEVER
 
 
 def world_coverage_table(rows: Sequence[CoverageRow]) -> str:
-    """A line per cell: for each method the share of intervals that hold the truth, and their width."""
+    """A line per cell: the share of each method's intervals that hold the truth, their width and score."""
     cells = by_cell(rows)
     names = ["world", "k", "look-ahead", "logs"]
     for row in cells[0]:
-        names += [f"{row.method}: coverage %", "median width"]
+        names += [f"{row.method}: coverage %", "median width", "mean score"]
     lines = []
     for cell in cells:
         factors = cell[0].factors
@@ -84,9 +98,25 @@ def world_coverage_table(rows: Sequence[CoverageRow]) -> str:
         line.append(f"{cell[0].runs:,}")
         for row in cell:
             coverage = Estimate(100 * row.coverage, 100 * row.error)
-            line += [coverage.text(1), f"{row.median_width:.3g}"]
+            known = math.isfinite(row.mean_score)
+            line += (
+                [coverage.text(1), f"{row.median_width:.3g}", f"{row.mean_score:.3g}"] if known else [""] * 3
+            )
         lines.append(line)
-    return markdown_table(names, lines)
+    return f"{markdown_table(names, lines)}\n{_pooled(cells)}\n"
+
+
+def _pooled(cells: Sequence[Sequence[CoverageRow]]) -> str:
+    """All cells in a sentence or two: the methods' mean scores, and how far the first is from the oracle."""
+    means = np.mean([[row.mean_score for row in cell[:-1]] for cell in cells], axis=0)
+    each = (f"{row.method} {mean:.3g}" for row, mean in zip(cells[0], means, strict=False))
+    said = f"Mean score over all cells: {', '.join(each)}."
+    ratios = np.array([cell[0].mean_score / cell[-1].mean_score for cell in cells])
+    known = ratios[np.isfinite(ratios)]
+    if not known.size:
+        return said
+    beside = f"{np.median(known):.2g} times the oracle's in the median, {known.max():.2g} times at most"
+    return f"{said} In {known.size} seasonal cells, {cells[0][0].method}'s is {beside}."
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -96,10 +126,12 @@ def _simulate(
     world: DriftingBandit,
     starts: Float[Array, " logs"],
     keys: PRNGKeyArray,
-) -> tuple[Array, Array]:
+) -> Judged:
     target = SoftmaxPolicy(np.where(np.arange(world.arms) == 0, TARGET_LOGIT, 0.0))
 
-    def one(log: tuple[Float[Array, ""], PRNGKeyArray]) -> tuple[Array, Array]:
+    period = 2 * math.pi / jnp.where(jnp.asarray(world.frequency) > 0, world.frequency, jnp.nan)
+
+    def one(log: tuple[Float[Array, ""], PRNGKeyArray]) -> Judged:
         start, key = log
         collect_key, sign_key = jax.random.split(key)
         past = world.collect(world.safe_policy, start + jnp.arange(1.0, episodes + 1), collect_key)
@@ -109,11 +141,11 @@ def _simulate(
         def interval(settings: ForecastSettings) -> ConfidenceInterval:
             # Every log has its own signs: shared ones would err together.
             signs = settings.multipliers(sign_key, settings.draws)
-            terms = Terms(axis, signs, settings.alpha)
+            terms = Terms(axis, signs, ALPHA)
             return forecast_policy(settings, target, past, terms, Side.BOTH)[1]
 
-        return judge((interval(make(lookahead)) for make in METHODS.values()), truth)
+        return judge((interval(make(lookahead, period)) for make in METHODS.values()), truth, ALPHA)
 
     at_once = LOGS_AT_ONCE.get(jax.default_backend(), LOGS_AT_ONCE["cpu"])
-    results: tuple[Array, Array] = jax.lax.map(one, (starts, keys), batch_size=at_once)
+    results: Judged = jax.lax.map(one, (starts, keys), batch_size=at_once)
     return results
