@@ -5,12 +5,15 @@
 On real streams (built by `make streams`): wrong, of truly worse candidates, and passed, of those that are
 better by more than two points; and on the shapes of `shapes.py` with 1,000 episodes and a lookahead of 200,
 sizes .05 / .10: how often the gate opens. The streams' logs go through the gate's comparison in batches.
+`--seasons 50` scores intervals in seasonal worlds instead (that many logs in each of eight cells): the mean
+interval score of the list without a part, over that of the whole list.
 """
 
 import argparse
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import jax
 import numpy as np
@@ -22,9 +25,11 @@ from tidegate.comparison import Multiscale
 from tidegate.experiments.many_gates import OneStepLogs, gate_many
 from tidegate.experiments.stream_files import Stream, load_stream
 from tidegate.experiments.streams import DEFAULT_CELLS, StreamCell, draw_log, stream_dates
+from tidegate.experiments.world_coverage import WorldCell
 from tidegate.forecast import ForecastSettings
 from tidegate.models import TrendModels
 from tidegate.presets import multiscale_forecast
+from tidegate.simulators.drifting import DriftingBandit
 
 LIKE = (1_000, 200)
 # Parts of the list that a prior of 0 takes out; their probability goes to standing still, or to a line.
@@ -88,6 +93,35 @@ def on_shapes(logs: int, seed: int, trend: TrendModels) -> list[str]:
     return cells
 
 
+SEASONAL = [
+    WorldCell(f"period {period}, noise {noise}", DriftingBandit.seasonal(period, noise), episodes, 10)
+    for episodes in (500, 2_000)
+    for period in (400.0, 1_000.0)
+    for noise in (0.05, 0.5)
+]
+
+
+def on_seasons(logs: int, seed: int) -> None:
+    """What a part of the list is worth to an interval, cell by cell, and in the geometric mean."""
+    names, lists = zip(*LISTS.items(), strict=True)
+    methods = tuple(partial(_with_list, one) for one in lists)
+    print(f"| world | k | {' | '.join(names[1:])} |\n|{'---|' * (1 + len(names))}")
+    ratios = []
+    for cell in SEASONAL:
+        scores = np.asarray(cell.judged(methods, jax.random.key(seed), logs).judged.scores).mean(axis=0)
+        ratios.append(scores[1:] / scores[0])
+        _print_ratios(cell.name, f"{cell.episodes:,}", ratios[-1])
+    _print_ratios("geometric mean", "", np.exp(np.log(ratios).mean(axis=0)))
+
+
+def _with_list(trend: TrendModels, lookahead: int, _: object) -> ForecastSettings:
+    return _settings(lookahead, trend)
+
+
+def _print_ratios(name: str, length: str, ratios: npt.NDArray[np.float64]) -> None:
+    print(f"| {name} | {length} | {' | '.join(f'{one:.2f}' for one in ratios)} |", flush=True)
+
+
 def _settings(lookahead: int, trend: TrendModels) -> ForecastSettings:
     return replace(multiscale_forecast(ForecastSettings(lookahead)), test=Multiscale(trend))
 
@@ -110,7 +144,11 @@ def main() -> None:
     parser.add_argument("--cells", nargs="+", default=list(map(str, DEFAULT_CELLS)))
     parser.add_argument("--logs", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seasons", type=int, default=0, help="logs of each seasonal world")
     given = parser.parse_args()
+    if given.seasons:
+        on_seasons(given.seasons, given.seed)
+        return
     streams = [load_stream(one) for one in given.streams]
     chosen = [StreamCell.parse(one) for one in given.cells]
     print(

@@ -158,9 +158,8 @@ def _one_by_one(cells: Cells, tried: Tried, movement: Movements, places: Any) ->
         older = jnp.where(jnp.arange(cells.mean.size) > place, cells.precision, 0.0)
         known = replace_at(lambda one: one.precision, cells, older)
         features = Features(tried.features.cells, tried.features.cells[place])
-        inner = Movements(
-            movement.cells, movement.cells[place], movement.cells[place, place], movement.log_prior
-        )
+        own = movement.cells[place], movement.cells[place, place]
+        inner = replace_at(lambda one: (one.window, one.variance), movement, own)
         return mixture._evidence(known, features, inner, tried.shapes)
 
     found: tuple[Any, Any, Any] = jax.vmap(one)(places)

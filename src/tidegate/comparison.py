@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from .arrays import ArrayLike, Floats, map_leaves
+from .arrays import ArrayLike, Floats, map_leaves, replace_at
 from .basis import Basis, CosineBasis, PolynomialBasis, TimeAxis
 from .bootstrap import (
     ConfidenceInterval,
@@ -48,6 +48,9 @@ from .trend import TrendDesign, TrendFit, fit_trend, trend_curve, trend_design
 
 MAX_SHARE = 1 / 3  # of the squared forecast weights that one episode may have
 CURVE_POINTS = 200
+UNFORESEEN = (
+    2.5  # times the variance of a policy's own forecast: its level moves as no model of the list does
+)
 _EACH = Series(0, None, None, 0)  # type: ignore[arg-type]  # several series at the same times, for vmap
 
 
@@ -403,9 +406,11 @@ class Multiscale(ComparisonTest):
     ) -> tuple[Cells, Tried, MovingFit, ConfidenceInterval]:
         cells, weighed, fit = self._tried(series, terms.axis)
         level = tail(terms.alpha, side)
-        tried = weighed.shifted(jnp.zeros(()), jnp.asarray(series.luck) / terms.axis.lookahead)
-        lower, upper = tried.mixture.quantile(level), tried.mixture.quantile(1 - jnp.asarray(level))
-        reach = climatology_reach(cells, tried.window.length, level)
+        lucky = jnp.asarray(series.luck) / terms.axis.lookahead
+        wide = replace_at(lambda one: one.mixture, weighed, weighed.mixture.widened(UNFORESEEN))
+        mixture = wide.shifted(jnp.zeros(()), lucky).mixture
+        lower, upper = mixture.quantile(level), mixture.quantile(1 - jnp.asarray(level))
+        reach = climatology_reach(cells, weighed.window.length, level)
         lower, upper = jnp.maximum(lower, fit.point - reach), jnp.minimum(upper, fit.point + reach)
         lower, upper = (jnp.where(cells.enough, one, jnp.nan) for one in (lower, upper))
         return cells, weighed, fit, one_sided(side, lower=lower, upper=upper)

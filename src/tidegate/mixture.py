@@ -23,6 +23,7 @@ from .basis import TimeAxis
 from .bootstrap import normal_score, student_score
 from .cells import CELLS, Cells
 from .models import (
+    Chain,
     Features,
     Movements,
     Shapes,
@@ -56,6 +57,10 @@ class Mixture(eqx.Module):
     def variance(self) -> Float[Array, ""]:
         """Of the forecast, the models' disagreement included."""
         return jnp.sum(self.weights * (self.variances + (self.means - self.mean) ** 2))
+
+    def widened(self, factor: float) -> "Mixture":
+        """Every model's variance so many times as large."""
+        return replace_at(lambda one: one.variances, self, factor * self.variances)
 
     def only(self, chosen: Bool[Array, "m s"]) -> "Mixture":
         """The mixture of some of the models; in equal parts if these have no weight at all."""
@@ -139,14 +144,47 @@ class _Products(eqx.Module):
 
 
 def _products(cells: Cells, features: Features, movement: Movements) -> _Products:
-    """Rows are scaled by the square root of their precision, so that an empty cell is an identity row."""
-    scale = jnp.sqrt(cells.precision)
-    covariance = jnp.eye(scale.size, dtype=scale.dtype) + scale[:, None] * movement.cells * scale
+    """All columns go through one Kalman filter, cell by cell: the products are those of its surprises."""
     columns = jnp.concatenate([cells.mean[:, None], movement.window[:, None], features.cells], axis=1)
-    left, log_determinant = eliminate(_bordered(covariance, scale[:, None] * columns), scale.size)
+    known, log_determinant = _filtered(movement.chain, cells.precision, columns)
     return _Products(
-        -left[0, 0], -left[1, 0], -left[1, 1], -left[2:, 0], -left[2:, 1], -left[2:, 2:], log_determinant
+        known[0, 0], known[1, 0], known[1, 1], known[2:, 0], known[2:, 1], known[2:, 2:], log_determinant
     )
+
+
+def _filtered(
+    chain: Chain, precision: Float[Array, " c"], columns: Float[Array, "c q"]
+) -> tuple[Float[Array, "q q"], Float[Array, ""]]:
+    """UᵀC⁻¹U for columns U, and how much larger than the noise C is, as the logarithm of a determinant.
+
+    Matrices of three rows are written out, number by number: compilers make one loop of that.
+    """
+    size = range(chain.start.shape[-1])
+
+    def cell(state: tuple[Any, Any], row: tuple[Chain, Array, Array]) -> tuple[tuple[Any, Any], Any]:
+        (means, covariance), (at, precision, values) = state, row
+        seen, onward = [at.seen[i] for i in size], [[at.onward[i, j] for j in size] for i in size]
+        surprise = values - sum(seen[i] * means[i] for i in size)
+        reach = [sum(covariance[i][j] * seen[j] for j in size) for i in size]
+        ratio = 1 + precision * jnp.maximum(sum(seen[i] * reach[i] for i in size) + at.own, 0.0)
+        weight = precision / ratio
+        along = [sum(onward[i][j] * reach[j] for j in size) + at.alike[i] for i in size]
+        half = [[sum(onward[i][k] * covariance[k][j] for k in size) for j in size] for i in size]
+        after = [
+            [
+                sum(half[i][k] * onward[j][k] for k in size) + at.shock[i, j] - weight * along[i] * along[j]
+                for j in size
+            ]
+            for i in size
+        ]
+        moved = [sum(onward[i][j] * means[j] for j in size) + weight * along[i] * surprise for i in size]
+        return (moved, after), (jnp.sqrt(weight) * surprise, ratio)
+
+    start = [[chain.start[i, j] for j in size] for i in size]
+    steps = replace_at(lambda one: one.start, chain, jnp.zeros(precision.size))
+    nothing = [jnp.zeros_like(columns[0]) for _ in size]
+    _, (surprises, ratios) = jax.lax.scan(cell, (nothing, start), (steps, precision, columns), reverse=True)
+    return surprises.T @ surprises, jnp.sum(jnp.log(ratios))
 
 
 def _bordered(matrix: Float[Array, "n n"], columns: Float[Array, "n m"]) -> Float[Array, "k k"]:
@@ -240,7 +278,7 @@ def _past_error(
     known = replace_at(lambda one: one.precision, cells, jnp.where(before, cells.precision, 0.0))
     features = Features(tried.features.cells, part @ tried.features.cells)
     ahead = movement.cells @ part
-    inner = Movements(movement.cells, ahead, part @ ahead, movement.log_prior)
+    inner = replace_at(lambda one: (one.window, one.variance), movement, (ahead, part @ ahead))
     _, points, variances = _evidence(known, features, inner, tried.shapes)
     point = shares @ points
     claimed = shares @ (variances + (points - point) ** 2) + noise

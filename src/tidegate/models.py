@@ -27,6 +27,9 @@ BELIEVED = 8.0  # squared standard errors of its own that a slope, break or seas
 STRONG = 0.02  # the prior probability that a slope is larger than that
 QUARTERS, FINER = 4, 8  # frequencies are tried at quarters of a cycle per log, then at parts of that
 QUADRATURE = 8
+STATE = 3  # numbers that say all that a movement's past tells of its future
+MATERN_TURN = np.array([[1.0, 1, 0], [0, 1, 1], [-1, -3, -2]])  # a Matérn 5/2's generator, plus 1
+MATERN_START = np.array([[1, 0, -1 / 3], [0, 1 / 3, 0], [-1 / 3, 0, 1]])  # and its covariance
 
 
 class TrendModels(eqx.Module):
@@ -65,13 +68,55 @@ class Window(eqx.Module):
         return -self.length * (jnp.arange(QUADRATURE) + 0.5) / QUADRATURE
 
 
-class Movements(eqx.Module):
-    """Ways of moving: the covariance of cells with each other, with the window, and of the window."""
+class Chain(eqx.Module):
+    """A movement as a Markov chain along the cells, from the oldest to the newest.
 
-    cells: Float[Array, "m c c"]
-    window: Float[Array, "m c"]
-    variance: Float[Array, " m"]
-    log_prior: Float[Array, " m"]
+    A cell shows `seen` · state and something of its own, of variance `own`. The next state is `onward` ·
+    state and a shock of covariance `shock`, whose covariance with what the cell shows of its own is `alike`.
+    """
+
+    start: Float[Array, "*m d d"]
+    seen: Float[Array, "*m c d"]
+    own: Float[Array, "*m c"]
+    onward: Float[Array, "*m c d d"]
+    shock: Float[Array, "*m c d d"]
+    alike: Float[Array, "*m c d"]
+
+
+class Movements(eqx.Module):
+    """Ways of moving: the covariance of cells with each other, with the window, and of the window.
+
+    `chain` says the first of these once more, so that it need not be inverted: what it costs to condition on
+    the cells grows with their number, not with its cube.
+    """
+
+    cells: Float[Array, "*m c c"]
+    window: Float[Array, "*m c"]
+    variance: Float[Array, "*m"]
+    log_prior: Float[Array, "*m"]
+    chain: Chain
+
+    def of_strengths(self, strengths: Float[Array, " s"], prior: float) -> "Movements":
+        """These movements, of variance 1, in several strengths that share a prior probability."""
+
+        def times(values: Array) -> Array:
+            return jnp.concatenate([strength * values for strength in strengths])
+
+        def again(values: Array) -> Array:
+            return jnp.concatenate([values] * strengths.size)
+
+        chain = self.chain
+        count = self.variance.size * strengths.size
+        return Movements(
+            times(self.cells),
+            times(self.window),
+            times(self.variance),
+            jnp.log(jnp.full(count, prior / count)),
+            Chain(
+                times(chain.start), again(chain.seen), times(chain.own), again(chain.onward),
+                times(chain.shock), times(chain.alike),
+            ),
+        )  # fmt: skip
 
 
 class Features(eqx.Module):
@@ -91,19 +136,13 @@ class Shapes(eqx.Module):
 def list_movements(models: TrendModels, cells: Cells, window: Window) -> Movements:
     """Standing still, every break, and rough and smooth movements of every memory and strength."""
     size, dtype = cells.mean.size, cells.mean.dtype
-    parts = [
-        Movements(
-            jnp.zeros((1, size, size)), jnp.zeros((1, size)), jnp.zeros(1), jnp.log(jnp.full(1, models.still))
-        )
-    ]
+    parts = [_jumps(jnp.zeros((1, size)), jnp.zeros(1), models.still)]
     if models.broken:
         parts.append(_breaks(cells, models.broken))
     for kind, memories, prior in ((_rough, ROUGH, models.rough), (_smooth, SMOOTH, models.smooth)):
         if prior:
             found = jax.vmap(partial(kind, cells, window))(jnp.asarray(memories, dtype))
-            each = jnp.full(len(memories) * STRENGTHS, prior / (len(memories) * STRENGTHS))
-            inner, ahead, variance = (jnp.concatenate([s * one for s in _strengths(cells)]) for one in found)
-            parts.append(Movements(inner, ahead, variance, jnp.log(each)))
+            parts.append(found.of_strengths(_strengths(cells), prior))
     return map_leaves(lambda *leaves: jnp.concatenate(leaves).astype(dtype), *parts)
 
 
@@ -113,7 +152,7 @@ def _strengths(cells: Cells) -> Float[Array, " a"]:
     return least * (most / least) ** (jnp.arange(STRENGTHS) / (STRENGTHS - 1))
 
 
-def _rough(cells: Cells, window: Window, memory: Float[Array, ""]) -> tuple[Array, Array, Array]:
+def _rough(cells: Cells, window: Window, memory: Float[Array, ""]) -> Movements:
     """e^(−|h|/memory), averaged over the cells in closed form."""
 
     def share(length: Array) -> Array:  # the mean of e^(−h/memory) over a cell's length
@@ -126,14 +165,30 @@ def _rough(cells: Cells, window: Window, memory: Float[Array, ""]) -> tuple[Arra
         return jnp.where(ratio > 1e-2, 2 * (safe + jnp.expm1(-safe)) / safe**2, 1 - ratio / 3)
 
     lengths = cells.oldest - cells.newest
+    shares = share(lengths)
     gap = jnp.maximum(cells.newest[:, None] - cells.oldest, cells.newest - cells.oldest[:, None])
-    apart = jnp.exp(-jnp.maximum(gap, 0) / memory) * share(lengths)[:, None] * share(lengths)
-    alike = jnp.eye(lengths.size, dtype=bool)
-    ahead = jnp.exp(-cells.newest / memory) * share(lengths) * share(window.length)
-    return jnp.where(alike, within(lengths)[:, None], apart), ahead, within(window.length)
+    apart = jnp.exp(-jnp.maximum(gap, 0) / memory) * shares[:, None] * shares
+    same = jnp.eye(lengths.size, dtype=bool)
+    ahead = jnp.exp(-cells.newest / memory) * shares * share(window.length)
+    kept = jnp.exp(-lengths / memory)
+    chain = _line_of(
+        jnp.ones(()), shares, within(lengths) - shares**2, kept, 1 - kept**2, shares * (1 - kept)
+    )
+    inner = jnp.where(same, within(lengths)[:, None], apart)
+    return Movements(inner, ahead, within(window.length), jnp.zeros(()), chain)
 
 
-def _smooth(cells: Cells, window: Window, memory: Float[Array, ""]) -> tuple[Array, Array, Array]:
+def _line_of(start: Array, seen: Array, own: Array, onward: Array, shock: Array, alike: Array) -> Chain:
+    """A chain whose state is one number."""
+    first = jnp.zeros(STATE).at[0].set(1.0)
+    both = jnp.outer(first, first)
+    return Chain(
+        start * both, seen[:, None] * first, own, onward[:, None, None] * both,
+        shock[:, None, None] * both, alike[:, None] * first,
+    )  # fmt: skip
+
+
+def _smooth(cells: Cells, window: Window, memory: Float[Array, ""]) -> Movements:
     """Matérn 5/2 at the middles of the cells, which are short beside its memory."""
 
     def covariance(one: Array, other: Array) -> Array:
@@ -141,7 +196,27 @@ def _smooth(cells: Cells, window: Window, memory: Float[Array, ""]) -> tuple[Arr
         return (1 + ratio + ratio**2 / 3) * jnp.exp(-ratio)
 
     ages, ahead = (cells.newest + cells.oldest) / 2, window.points
-    return covariance(ages, ages), covariance(ages, ahead).mean(axis=1), covariance(ahead, ahead).mean()
+    return Movements(
+        covariance(ages, ages),
+        covariance(ages, ahead).mean(axis=1),
+        covariance(ahead, ahead).mean(),
+        jnp.zeros(()),
+        _matern(ages, memory),
+    )
+
+
+def _matern(ages: Float[Array, " c"], memory: Float[Array, ""]) -> Chain:
+    """The state is the curve and its first two derivatives, in units of memory/√5.
+
+    (Hartikainen and Särkkä, 2010.)
+    """
+    apart = jnp.sqrt(5.0) * jnp.diff(ages, prepend=ages[:1])[:, None, None] / memory
+    turn = jnp.asarray(MATERN_TURN, ages.dtype)
+    onward = jnp.exp(-apart) * (jnp.eye(STATE) + apart * turn + apart**2 / 2 * (turn @ turn))
+    start = jnp.asarray(MATERN_START, ages.dtype)
+    shock = start - onward @ start @ jnp.swapaxes(onward, -1, -2)
+    nothing = jnp.zeros((ages.size, STATE))
+    return Chain(start, nothing.at[:, 0].set(1.0), jnp.zeros(ages.size), onward, shock, nothing)
 
 
 def _breaks(cells: Cells, prior: float) -> Movements:
@@ -151,10 +226,19 @@ def _breaks(cells: Cells, prior: float) -> Movements:
     before = jnp.clip((cells.oldest - ages[:, None]) / lengths, 0, 1)
     least = BELIEVED * cells.unit / (ages * (1 - ages))
     sizes = jnp.concatenate([least, jnp.maximum(least, cells.spread)])
-    before = jnp.tile(before, (2, 1))
-    outer = sizes[:, None, None] * before[:, :, None] * before[:, None, :]
-    nothing = jnp.zeros((sizes.size, lengths.size))
-    return Movements(outer, nothing, nothing[:, 0], jnp.log(jnp.full(sizes.size, prior / sizes.size)))
+    return _jumps(jnp.tile(before, (2, 1)), sizes, prior)
+
+
+def _jumps(before: Float[Array, "m c"], sizes: Float[Array, " m"], prior: float) -> Movements:
+    """Something of these variances that counts in each cell as far as it lies before the break."""
+    inner = sizes[:, None, None] * before[:, :, None] * before[:, None, :]
+    nothing = jnp.zeros_like(before)
+
+    def chain(before: Array, size: Array) -> Chain:
+        return _line_of(size, before, 0 * before, jnp.ones_like(before), 0 * before, 0 * before)
+
+    each = jnp.log(jnp.full(sizes.size, prior / sizes.size))
+    return Movements(inner, nothing, nothing[:, 0], each, jax.vmap(chain)(before, sizes))
 
 
 def time_features(cells: Cells, window: Window, cycles: Float[Array, ""]) -> Features:

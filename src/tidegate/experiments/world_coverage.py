@@ -39,7 +39,8 @@ def knowing_the_season(lookahead: int, period: Float[Array, ""]) -> ForecastSett
     return dataclasses.replace(settings, test=Paired(FourierBasis(1, period)))
 
 
-METHODS: dict[str, Callable[[int, Float[Array, ""]], ForecastSettings]] = {
+Method = Callable[[int, Float[Array, ""]], ForecastSettings]  # of a lookahead and the season's period
+METHODS: dict[str, Method] = {
     "Multiscale": lambda lookahead, _: multiscale_settings(lookahead=lookahead).forecast,
     "SPIN": lambda lookahead, _: ForecastSettings(lookahead, TwoBounds(CosineBasis(3))),
     "Oracle": knowing_the_season,
@@ -73,16 +74,15 @@ class WorldCell:
         return tuple(METHODS)
 
     def simulate(self, key: PRNGKeyArray, count: int) -> Simulated:
+        return self.judged(tuple(METHODS.values()), key, count)
+
+    def judged(self, methods: tuple[Method, ...], key: PRNGKeyArray, count: int) -> Simulated:
+        """How any methods fare in the logs of this cell."""
         start_key, key = jax.random.split(key)
         starts = jnp.floor(jax.random.uniform(start_key, (count,)) * self.cycle)
         keys = jax.random.split(key, count)
-        judged = _simulate(self.episodes, self.lookahead, self.world, starts, keys)
-        return Simulated(judged, {"start": np.asarray(starts), "seasonal": np.full(count, self.seasonal)})
-
-    @property
-    def seasonal(self) -> bool:
-        """Whether the oracle's wave is all that moves."""
-        return float(self.world.frequency) > 0 and float(self.world.stop) == NEVER
+        found = _simulate(methods, self.episodes, self.lookahead, self.world, starts, keys)
+        return Simulated(found, {"start": np.asarray(starts)})
 
 
 def world_coverage_table(rows: Sequence[CoverageRow]) -> str:
@@ -119,8 +119,9 @@ def _pooled(cells: Sequence[Sequence[CoverageRow]]) -> str:
     return f"{said} In {known.size} seasonal cells, {cells[0][0].method}'s is {beside}."
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _simulate(
+    methods: tuple[Method, ...],
     episodes: int,
     lookahead: int,
     world: DriftingBandit,
@@ -129,7 +130,8 @@ def _simulate(
 ) -> Judged:
     target = SoftmaxPolicy(np.where(np.arange(world.arms) == 0, TARGET_LOGIT, 0.0))
 
-    period = 2 * math.pi / jnp.where(jnp.asarray(world.frequency) > 0, world.frequency, jnp.nan)
+    lasting = (jnp.asarray(world.frequency) > 0) & (jnp.asarray(world.stop) >= NEVER)
+    period = 2 * math.pi / jnp.where(lasting, world.frequency, jnp.nan)  # elsewhere there is no oracle
 
     def one(log: tuple[Float[Array, ""], PRNGKeyArray]) -> Judged:
         start, key = log
@@ -144,7 +146,7 @@ def _simulate(
             terms = Terms(axis, signs, ALPHA)
             return forecast_policy(settings, target, past, terms, Side.BOTH)[1]
 
-        return judge((interval(make(lookahead, period)) for make in METHODS.values()), truth, ALPHA)
+        return judge((interval(make(lookahead, period)) for make in methods), truth, ALPHA)
 
     at_once = LOGS_AT_ONCE.get(jax.default_backend(), LOGS_AT_ONCE["cpu"])
     results: Judged = jax.lax.map(one, (starts, keys), batch_size=at_once)
