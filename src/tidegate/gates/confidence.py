@@ -20,8 +20,8 @@ said before a `start`, whose numbers also set the scale of ρ. Their scatter say
 they are about normal, so ρ may come from them.
 
 Numbers of which a few are large fool every such bound as long as those are missing. So it is widened as if
-one more number were still to come, as extreme as the most extreme so far. That is of order 1/n, and vanishes
-beside the bound.
+one more number were still to come, as far from the mean as the farthest so far. That is of order 1/n, and
+vanishes beside the bound.
 """
 
 import dataclasses
@@ -116,19 +116,22 @@ def _scales(path: RunningSums, start: int) -> Floats:
 
 def upper_bounds(sums: RunningSums, level: float, tightest_at: int) -> Floats:
     """Of the mean expectation so far: ever wrong with probability `level`. Infinite until there is one."""
-    return np.asarray(sums.mean + _reach(sums, sums.highest - sums.mean, level, tightest_at))
+    with np.errstate(invalid="ignore"):  # infinity − infinity, where a number was not finite
+        return np.asarray(sums.mean + _reach(sums, level, tightest_at))
 
 
 def lower_bounds(sums: RunningSums, level: float, tightest_at: int) -> Floats:
     """The same from below, with a probability of its own."""
-    return np.asarray(sums.mean - _reach(sums, sums.mean - sums.lowest, level, tightest_at))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(sums.mean - _reach(sums, level, tightest_at))
 
 
-def _reach(sums: RunningSums, extreme: Floats, level: float, tightest_at: int) -> Floats:
+def _reach(sums: RunningSums, level: float, tightest_at: int) -> Floats:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         variance = sums.count * sums.variance
         rho_squared = best_mixture(level) / (tightest_at * sums.scale)
-        known = boundary(variance, rho_squared, level) + extreme
+        farthest = np.maximum(sums.highest - sums.mean, sums.mean - sums.lowest)
+        known = boundary(variance, rho_squared, level) + farthest
         return np.where((sums.scale > 0) & (variance > 0), known / sums.count, np.inf)
 
 

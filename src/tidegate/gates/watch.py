@@ -10,7 +10,8 @@ episodes does not depend, to the bit, on how many of them each call brought.
 
 A number that is not finite ends the watch with a rollback: it fails towards the safe policy. Where the ratios
 do not average to one, the episodes cannot say what the safe policy would have earned: no harm is shown then,
-and no advantage; the status is `error` as long as that lasts.
+and no advantage; the status is `error` as long as that lasts. Nor is anything shown as long as the policies'
+difference hangs on a few episodes with large ratios.
 """
 
 import dataclasses
@@ -25,7 +26,7 @@ from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..inputs import number, whole
 from ..policies import Policy
-from ..reasons import Status
+from ..reasons import MIN_EPISODES, Status
 from ..record import plain
 from ..safety import RATIO_TOLERANCE
 from .confidence import RunningSums, accumulated, lower_bounds, upper_bounds
@@ -45,7 +46,7 @@ class WatchReason(enum.Enum):
         "the importance ratios do not average to one, so the episodes do not say what the safe policy would "
         "have earned. Let the new policy keep exploring, or check the logged probabilities."
     )
-    TOO_FEW = "there are too few episodes since the release to say anything."
+    TOO_FEW = "too few episodes since the release tell the two policies apart."
     NOT_SHOWN = "neither harm nor an advantage is shown since the release."
     BETTER = "the new policy is shown to do better than the safe one since its release, beyond chance."
 
@@ -122,7 +123,7 @@ class Watch:
         """The state at the release."""
         return WatchState(
             RunningSums.empty((len(self.names),)),
-            RunningSums.empty((2,)),
+            RunningSums.empty((3,)),
             Expected.nothing((len(self.names),)),
             None,
         )
@@ -150,6 +151,7 @@ class Evidence:
 class WatchState:
     """All that the next step needs to know: sums of the advantages and of the ratios, and what to expect.
 
+    `ratios` are of the candidate's, of the safe policy's, and of the square of their difference.
     Once there is `harm`, the watch is over, and the state stays as it is.
     """
 
@@ -260,39 +262,50 @@ class Path:
     ratios: RunningSums
     lower: Floats
     upper: Floats
-    supported: Flags
     finite: Flags
     harmful: Flags
 
 
 def followed(watch: Watch, sums: RunningSums, ratios: RunningSums, episodes: WeighedEpisodes) -> Path:
     """Every bound after every episode. Between time and outcomes there may be axes of many runs."""
+    gaps = np.diff(episodes.ratios, axis=-1) ** 2
     sums = accumulated(sums, episodes.advantages, watch.min_episodes)
-    ratios = accumulated(ratios, episodes.ratios, watch.min_episodes)
-    lower, upper = (bound(sums, watch.level, watch.tightest_at) for bound in (lower_bounds, upper_bounds))
-    known = supported(ratios)
-    return Path(
-        sums,
-        ratios,
-        lower,
-        upper,
-        known,
-        np.asarray(sums.finite.all(axis=-1) & ratios.finite.all(axis=-1)),
-        (upper < -watch.margins) & known[..., None],
-    )
+    ratios = accumulated(ratios, np.concatenate([episodes.ratios, gaps], axis=-1), watch.min_episodes)
+    lower, upper = bounds(watch, sums, ratios)
+    finite = np.asarray(sums.finite.all(axis=-1) & ratios.finite.all(axis=-1))
+    return Path(sums, ratios, lower, upper, finite, upper < -watch.margins)
+
+
+def bounds(watch: Watch, sums: RunningSums, ratios: RunningSums) -> tuple[Floats, Floats]:
+    """Of the mean advantages; infinite where the episodes cannot tell the policies apart."""
+    tells = (enough(ratios) & supported(ratios))[..., None]
+    lower = lower_bounds(sums, watch.level, watch.tightest_at)
+    upper = upper_bounds(sums, watch.level, watch.tightest_at)
+    return np.where(tells, lower, -np.inf), np.where(tells, upper, np.inf)
+
+
+def enough(ratios: RunningSums) -> Flags:
+    """Whether the difference of the policies rests on enough episodes.
+
+    The effective number of weights (Kong, 1992), which are the squares of its ratios: an episode counts in a
+    variance by the square of its weight.
+    """
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        return np.asarray(ratios.total[..., 2] ** 2 / ratios.squares[..., 2] >= MIN_EPISODES)
 
 
 def supported(ratios: RunningSums) -> Flags:
     """Whether both policies' mean ratios are 1, up to chance and to the digits of logged probabilities."""
     with np.errstate(invalid="ignore", divide="ignore"):
         chance = SUPPORT_Z * np.sqrt(ratios.variance / ratios.count)
-        return np.asarray((np.abs(ratios.mean - 1) - chance <= RATIO_TOLERANCE).all(axis=-1))
+        excess = np.abs(ratios.mean - 1) - chance
+        return np.asarray((excess[..., :2] <= RATIO_TOLERANCE).all(axis=-1))
 
 
 def signal_of(watch: Watch, state: WatchState) -> Signal:
     """What a state says."""
     sums, level = state.sums, watch.level
-    lower, upper = (bound(sums, level, watch.tightest_at) for bound in (lower_bounds, upper_bounds))
+    lower, upper = bounds(watch, sums, state.ratios)
     numbers = zip(sums.mean, lower, upper, strict=True)
     sequences = tuple(
         Sequence(name, _known(mean), _known(low), _known(high), margin, level)
@@ -304,7 +317,7 @@ def signal_of(watch: Watch, state: WatchState) -> Signal:
 def _reason(state: WatchState, sequences: tuple[Sequence, ...]) -> WatchReason:
     if state.harm is not None:
         return state.harm.reason
-    if not state.sums.scale.any():
+    if not state.sums.scale.any() or not enough(state.ratios):
         return WatchReason.TOO_FEW
     if not supported(state.ratios):
         return WatchReason.NO_SUPPORT
