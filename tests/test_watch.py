@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tidegate import EpisodeLog, LogError, SettingsError
 from tidegate.arrays import Floats
 from tidegate.cli.app import app
-from tidegate.commands import watch
+from tidegate.commands import gate, watch
 from tidegate.commands.watching import WatchRecord
 from tidegate.experiments.watches import (
     NEVER,
@@ -37,14 +37,8 @@ from tidegate.gates.confidence import (
     lower_bounds,
     upper_bounds,
 )
-from tidegate.gates.watch import (
-    Watch,
-    WatchReason,
-    WatchState,
-    restored_state,
-    watch_episodes,
-    watch_step,
-)
+from tidegate.gates.watch import watch_episodes, watch_step
+from tidegate.gates.watch_records import Watch, WatchReason, WatchState, restored_state
 from tidegate.gates.weighing import Expected, WeighedEpisodes, weigh
 from tidegate.policies import BehaviorPolicy, RecordedPolicy
 from tidegate.reasons import Status
@@ -428,5 +422,9 @@ def test_the_forecast_warns() -> None:
     assert "<b>Warning:</b>" in log_page(worse)
     assert better.warning is not None
     assert not better.warning.warns
-    assert better.warning.lower > 0
+    forecast = gate(
+        "better.csv", candidate="behavior", safe="column:safe_prob", candidate_from="elsewhere",
+        lookahead=50, preset="paper", order=1,
+    )  # fmt: skip
+    assert better.warning.lower == forecast.advantage.lower
     assert "KEEP RUNNING" in better._repr_html_()

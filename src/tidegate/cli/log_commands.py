@@ -329,7 +329,7 @@ def watch(
     """After a DEPLOY: is the new policy shown to be worse than the safe one? On a log of the new policy.
 
     Exit code 0: keep running, 1: roll back, 2: bad usage or a log that cannot tell. May be asked as often as
-    you like: a harmless policy is ever rolled back with probability alpha at most. With --lookahead, the
+    you like: a harmless policy is ever rolled back with probability alpha at most. Given a lookahead, the
     gate also forecasts, and warns.
     """
     from ..record import write_record

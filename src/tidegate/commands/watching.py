@@ -11,7 +11,8 @@ from ..arrays import Floats
 from ..episodes import EpisodeLog, HeldOutEpisodes
 from ..errors import LogError
 from ..gates.guardrails import Guardrail, guardrails_of
-from ..gates.watch import Signal, Watch, WatchReason, followed, signal_of, watch_step, weighed_episodes
+from ..gates.watch import followed, signal_of, watch_step, weighed_episodes
+from ..gates.watch_records import Signal, Watch, WatchReason
 from ..gates.weighing import WeighedEpisodes
 from ..inputs import seed_of
 from ..policies import Policy

@@ -13,7 +13,8 @@ from scipy.stats import beta
 
 from ..arrays import Floats, Integers
 from ..gates.guardrails import Guardrail
-from ..gates.watch import Watch, followed
+from ..gates.watch import followed
+from ..gates.watch_records import Watch
 from ..gates.weighing import Expected, WeighedEpisodes, predicted
 
 Noise = Callable[[np.random.Generator, tuple[int, ...]], Floats]

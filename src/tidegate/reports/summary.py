@@ -95,7 +95,7 @@ def _watch(content: Plain) -> Iterator[str]:
     if content["warning"]:
         yield forecast_line(content)
     yield from _caveats(content)
-    yield f"Status {content['status']}, as of {moment(content['decided_at'])}."
+    yield f"Status {content['status']}."
 
 
 def watch_line(content: Plain) -> str:
