@@ -21,7 +21,7 @@ from tidegate.gates.ledger import read_ledger
 from tidegate.record import write_record
 from tidegate.reports.log_page import log_page
 
-COMMANDS = ("check", "evaluate", "gate", "improve", "backtest", "plan", "verify", "keygen")
+COMMANDS = ("check", "evaluate", "gate", "improve", "backtest", "plan", "watch", "verify", "keygen")
 FLAGS = ["--lookahead", "10", "--draws", "200"]
 PAPER_FLAGS = [*FLAGS, "--preset", "paper", "--order", "1"]
 CANDIDATE = ["--candidate", "column:new_prob"]

@@ -17,6 +17,7 @@ PAGES = [
     "docs/guardrails.md",
     "docs/repeated-tests.md",
     "docs/calendar-time.md",
+    "docs/watch.md",
 ]
 EXPIRY = re.compile(r"good until [-\d]+ [\d:]+ UTC")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")

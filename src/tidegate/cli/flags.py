@@ -38,7 +38,7 @@ def _panel(name: str | None) -> Callable[..., Any]:
 _column, _forecast = _panel("Columns of the log"), _panel("Forecast")
 _guarding, _budget, _output = _panel("Guardrails"), _panel("Error budget"), _panel("Output")
 _verdict, _limits = _panel("Verdict"), _panel("Limits")
-_search = _panel(None)
+_search, _watching = _panel(None), _panel("Watch")
 LOG = "Parquet, CSV or JSON lines (.gz too), a glob, or - for stdin."
 
 
@@ -214,6 +214,34 @@ class GuardrailFlags:
 
         rails = tuple(parse_guardrail(one) for one in self.guardrail or ())
         return {"guardrails": rails, "multiplicity": self.multiplicity}
+
+
+@dataclasses.dataclass(frozen=True)
+class WatchFlags:
+    """What a watch looks at."""
+
+    guardrail: Annotated[
+        list[str] | None,
+        _guarding(
+            "guardrail",
+            "An outcome column that must not rise by more than the margin, per episode; with "
+            ":higher, must not fall. May be given several times.",
+            "NAME:MARGIN[:higher]",
+        ),
+    ] = None
+    margin: Annotated[
+        float, _watching("margin", "How much worse per episode the new policy may be than the safe one.")
+    ] = 0.0
+    since: Annotated[
+        Text,
+        _watching(
+            "since", "The release: the first time or episode that counts, as the log writes it.", "TIME"
+        ),
+    ] = None
+
+    def choices(self) -> dict[str, Any]:
+        """What these flags name."""
+        return {"guardrails": tuple(self.guardrail or ()), "margin": self.margin, "since": self.since}
 
 
 @dataclasses.dataclass(frozen=True)

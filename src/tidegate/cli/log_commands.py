@@ -24,6 +24,7 @@ from .flags import (
     SearchFlags,
     SigningFlags,
     VerdictFlags,
+    WatchFlags,
     length,
     spread,
 )
@@ -126,17 +127,18 @@ def _print(record: Any, as_json: bool, content: Content | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _error_on_record(path: Path, as_json: bool) -> Iterator[None]:
+def _error_on_record(path: Path | None, as_json: bool, record_of: str = "error_record") -> Iterator[None]:
     """Where nothing can be decided, the record says so: that of an earlier decision must not stand there."""
     try:
         yield
     except Exception as error:
-        from ..commands.conditions import error_record
+        from ..commands import conditions
         from ..record import write_record
 
-        content = error_record(str(error))
+        content = getattr(conditions, record_of)(str(error))
         with contextlib.suppress(TidegateError, OSError):  # what went wrong first is what must be told
-            write_record(content, path)
+            if path is not None:
+                write_record(content, path)
         if as_json:
             typer.echo(json.dumps(content, indent=1))
         raise
@@ -311,6 +313,38 @@ def plan(
     _finish(_run("plan", log, forecast, **policies), output)
 
 
+def watch(
+    log: LogFlags,
+    forecast: ForecastFlags,
+    watched: WatchFlags,
+    output: OutputFlags,
+    safe: Annotated[str, typer.Option("--safe", help=f"The policy to fall back on: {SPECS}.")],
+    candidate: Annotated[
+        str, typer.Option("--candidate", help="The new policy, by default what logged the episodes.")
+    ] = "behavior",
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Where the record goes, if anywhere.", metavar="FILE.json")
+    ] = None,
+) -> None:
+    """After a DEPLOY: is the new policy shown to be worse than the safe one? On a log of the new policy.
+
+    Exit code 0: keep running, 1: roll back, 2: bad usage or a log that cannot tell. May be asked as often as
+    you like: a harmless policy is ever rolled back with probability alpha at most. Given a lookahead, the
+    gate also forecasts, and warns.
+    """
+    from ..record import write_record
+
+    with _error_on_record(out, output.as_json, "watch_error_record"):
+        seen = _run("watch", log, forecast, candidate=candidate, safe=safe, **watched.choices())
+    content = seen.to_dict()
+    lines = []
+    if out is not None:
+        write_record(content, out)
+        lines = [f"Record: {out}"]
+    _finish_decided(seen, content, seen.headline, output, *lines)
+    raise typer.Exit(seen.exit_code)
+
+
 def verify(
     record: Annotated[
         Path, typer.Argument(metavar="RECORD", help="A decision record of `gate` or `improve`.")
@@ -364,4 +398,4 @@ def keygen(
     tell(f"Public key: {public}")
 
 
-COMMANDS = (check, evaluate, gate, improve, backtest, plan, verify, keygen)
+COMMANDS = (check, evaluate, gate, improve, backtest, plan, watch, verify, keygen)

@@ -25,6 +25,7 @@ from ..commands.provenance import Provenance
 from ..commands.training import Overlap
 from ..commands.trials import TrialRecord
 from ..commands.verification import Verification
+from ..commands.watching import WatchRecord
 from ..forecast import Forecast
 from ..gates.guardrails import GuardedDecision
 from ..reasons import Status
@@ -291,6 +292,23 @@ def _plan(console: Console, record: PlanRecord) -> None:
     _close(console, record)
 
 
+def _watch(console: Console, record: WatchRecord) -> None:
+    _origin(console, record.provenance)
+    seen = record.signal
+    title = (
+        f"Mean advantage since the release, {count(seen.num_episodes, 'episode')}, α = {record.watch.alpha:g}"
+    )
+    numbers = ("advantage", "at least", "at most", "margin", "level")
+    table = _table(title, ("",), numbers, ("harm",), caption="More is better in every row.")
+    for one in seen.sequences:
+        cells = [signed(value) for value in (one.mean, one.lower, one.upper)]
+        harm = _text("shown", "bold red") if one.harmful else _text("not shown")
+        table.add_row(_text(one.name), *cells, figure(one.margin), f"{one.level:.3g}", harm)
+    console.print(table)
+    style = {Status.PASS: "bold green", Status.INCONCLUSIVE: "bold yellow"}.get(record.status, "bold red")
+    _close(console, record, style)
+
+
 def _verification(console: Console, record: Verification) -> None:
     for line in record.lines:
         _say(console, line, "bold green" if record.confirmed else "bold red")
@@ -304,4 +322,5 @@ _SHOWN: dict[type, Any] = {
     BacktestRecord: _backtest,
     PlanRecord: _plan,
     Verification: _verification,
+    WatchRecord: _watch,
 }

@@ -27,3 +27,5 @@ from .training import read_training as read_training
 from .verification import Outcome as Outcome
 from .verification import Verification as Verification
 from .verification import verify as verify
+from .watching import WatchRecord as WatchRecord
+from .watching import watch as watch

@@ -69,3 +69,9 @@ def error_record(sentence: str) -> dict[str, Any]:
     moment = written(Conditions().decided_at)
     content = {"status": Status.ERROR.value, "verdict": None, "sentence": sentence}
     return sealed("gate", {**content, "decided_at": moment, "expires_at": moment})
+
+
+def watch_error_record(sentence: str) -> dict[str, Any]:
+    """The record of a watch that could not look: it does not say to roll back, nor that all is well."""
+    content = {"status": Status.ERROR.value, "rolls_back": None, "reason": None, "sentence": sentence}
+    return sealed("watch", {**content, "decided_at": written(Conditions().decided_at)})

@@ -60,7 +60,7 @@ def origin_part(loaded: LoadedLog, origin: CandidateOrigin) -> TestPart:
     if origin.kind is OriginKind.THIS_LOG:
         nothing = log.take(np.arange(0))
         return TestPart(HeldOutEpisodes(nothing, log.span), Overlap.THIS_LOG)
-    later = episode_times(loaded) > _boundary(loaded, origin.time)
+    later = episode_times(loaded) > time_of_log(loaded, origin.time, f"'before:{origin.time}'", "before:")
     earlier = log.take(np.flatnonzero(~later))
     return TestPart(
         HeldOutEpisodes(log.take(np.flatnonzero(later)), log.span),
@@ -79,8 +79,8 @@ def episode_times(loaded: LoadedLog) -> Floats:
     return np.asarray(np.minimum.reduceat(times, np.cumsum(lengths) - lengths))
 
 
-def _boundary(loaded: LoadedLog, text: str) -> float:
-    """A time that the user wrote, in the terms of `episode_times`."""
+def time_of_log(loaded: LoadedLog, text: str, said: str, prefix: str = "") -> float:
+    """A time that the user wrote, in the terms of `episode_times`; an error quotes all that was `said`."""
     columns = loaded.columns
     timed = columns.time is not None and holds_timestamps(loaded.table, columns)
     unix = columns.time is not None and not timed and columns.time_unit in SECONDS
@@ -93,8 +93,8 @@ def _boundary(loaded: LoadedLog, text: str) -> float:
         return found
     name = columns.time or columns.episode
     raise SettingsError(
-        f"'before:{text}' is not a time of this log.",
-        expected="a date or timestamp, as in before:2026-03-01"
+        f"{said} is not a time of this log.",
+        expected=f"a date or timestamp, as in {prefix}2026-03-01"
         if timed or unix
         else f"a number, as in column '{name}'"
         if name

@@ -261,7 +261,7 @@ def guarded_test(
     """
     guardrails = guardrails_of(guardrails)
     multiplicity = member("multiplicity", Multiplicity, multiplicity)
-    _require_different(guardrails)
+    require_different(guardrails)
     require_parts(candidate, safe, held_out, settings, training)
     level, seed = require_level(level), seed_of(seed)
     alpha = settings.alpha if level is None else level
@@ -360,7 +360,8 @@ def _constant(one: _Hypothesis, discount: float) -> float | None:
     return one.sign * float(returns[0]) + 0.0  # no negative zero
 
 
-def _require_different(guardrails: Sequence[Guardrail]) -> None:
+def require_different(guardrails: Sequence[Guardrail]) -> None:
+    """No outcome has two guardrails in the same direction."""
     watched = [(one.name, one.lower_is_better) for one in guardrails]
     twice = [name for name, better in watched if watched.count((name, better)) > 1]
     if twice:

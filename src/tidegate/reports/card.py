@@ -4,7 +4,14 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from .log_pictures import Picture, backtest_pictures, clock_of, evaluation_picture, scale_picture
+from .log_pictures import (
+    Picture,
+    backtest_pictures,
+    clock_of,
+    evaluation_picture,
+    scale_picture,
+    watch_pictures,
+)
 from .log_words import Plain
 from .page import templates
 from .palette import palette_css
@@ -29,4 +36,4 @@ def _pictures(data: Plain) -> Sequence[Picture]:
         return [scale_picture(data["advantage"], clock_of(data))]
     if "forecast" in data:
         return [evaluation_picture(data, data["forecast"], data.get("stationary"))]
-    return backtest_pictures(data)
+    return watch_pictures(data)[:1] if data["kind"] == "watch" else backtest_pictures(data)

@@ -22,6 +22,7 @@ from .log_pictures import (
     comparison_picture,
     evaluation_picture,
     scale_picture,
+    watch_pictures,
 )
 from .log_words import Plain, names, sentence, words
 from .numbers import lift
@@ -89,7 +90,7 @@ def log_page(record: Record | Plain) -> str:
 @functools.cache
 def _templates() -> jinja2.Environment:
     found = templates()
-    pictures = (backtest_pictures, comparison_picture, evaluation_picture, scale_picture)
+    pictures = (backtest_pictures, comparison_picture, evaluation_picture, scale_picture, watch_pictures)
     found.globals.update({draw.__name__: draw for draw in pictures})
     return found
 

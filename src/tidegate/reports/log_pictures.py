@@ -17,6 +17,7 @@ from .log_words import Plain
 from .numbers import count, figure, signed
 from .page import inline_svg
 from .scale_figure import Row, draw_scales, scale_rows
+from .watch_figure import draw_watch
 
 WIDE, NARROW, HEIGHT = 9.0, 4.4, 4.0  # inches; a narrow picture has its legend in one column
 ESTIMATES = {
@@ -153,5 +154,29 @@ def _backtest_picture(data: Plain, role: str, name: str, color: str) -> Picture:
         f"{OUTSIDE}",
         lambda axis, columns: draw_backtest(
             axis, data["backtest"], role, color, clock_of(data), legend_columns=columns
+        ),
+    )
+
+
+def watch_pictures(data: Plain) -> list[Picture]:
+    """The mean advantage since the release with its bounds: of the reward, then of each guardrail."""
+    pairs = zip(data["curves"], data["signal"]["sequences"], strict=True)
+    return [_watch_picture(data, curve, sequence) for curve, sequence in pairs if curve["episode"]]
+
+
+def _watch_picture(data: Plain, curve: Plain, sequence: Plain) -> Picture:
+    harm = data["signal"]["harm"]
+    own = harm if harm and harm["sequence"] == curve["name"] else None
+    ended = f" Rolled back at {clock_of(data).at(own['episode'])}." if own else ""
+    between = f"between {signed(sequence['lower'])} and {signed(sequence['upper'])}"
+    return picture(
+        f"Mean advantage of the new policy in '{curve['name']}' since its release: "
+        f"{signed(sequence['mean'])}, {between}, after {count(data['signal']['num_episodes'], 'episode')}."
+        f"{ended}",
+        "Line: the mean advantage of all episodes since the release. Band: its bounds, which hold at every "
+        "time at once. Harm is shown where all of the band is below the line across, and from there on the "
+        "safe policy runs; what the log holds of later episodes is drawn all the same.",
+        lambda axis, columns: draw_watch(
+            axis, curve, sequence["margin"], own, clock_of(data), legend_columns=columns
         ),
     )

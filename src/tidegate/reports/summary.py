@@ -86,6 +86,51 @@ def _plan(content: Plain) -> Iterator[str]:
         yield f"Actions that lack data: {', '.join(content['lacking_actions'])}."
 
 
+def _watch(content: Plain) -> Iterator[str]:
+    if content["rolls_back"] is None:
+        yield f"Nothing could be watched: {content['sentence']}"
+        return
+    yield content["headline"]
+    yield watch_line(content)
+    if content["warning"]:
+        yield forecast_line(content)
+    yield from _caveats(content)
+    yield f"Status {content['status']}."
+
+
+def watch_line(content: Plain) -> str:
+    """What rolled back and when, or the reward's advantage so far, in numbers."""
+    clock, harm = Clock.of(content["provenance"]), content["signal"]["harm"]
+    if harm and harm["upper"] is not None:
+        return (
+            f"At {clock.at(harm['episode'])}, after {count(harm['num_episodes'], 'episode')}: advantage of "
+            f"'{harm['sequence']}' {signed(harm['mean'], 3)} per episode, at most "
+            f"{signed(harm['upper'], 3)}, which is below {figure(-harm['margin'])} (level "
+            f"{harm['level']:.3g})."
+        )
+    if harm:
+        return f"At {clock.at(harm['episode'])}, after {count(harm['num_episodes'], 'episode')}."
+    reward, number = content["signal"]["sequences"][0], content["signal"]["num_episodes"]
+    if reward["lower"] is None:
+        return f"No bound yet, after {count(number, 'episode')}."
+    return (
+        f"Advantage {unit_words(content)} since the release: {signed(reward['mean'], 3)}, between "
+        f"{signed(reward['lower'], 3)} and {signed(reward['upper'], 3)} (level {reward['level']:.3g} each), "
+        f"over {count(number, 'episode')}."
+    )
+
+
+def forecast_line(content: Plain) -> str:
+    """What the gate forecasts from the episodes since the release."""
+    warning = content["warning"]
+    word = "Warning: " if warning["warns"] else "Forecast: "
+    span = Clock.of(content["provenance"]).span(warning["lookahead"])
+    return (
+        f"{word}{warning['sentence']} For the next {span}: {signed(warning['point'], 3)}, at least "
+        f"{signed(warning['lower'], 3)}."
+    )
+
+
 def _verify(content: Plain) -> Iterator[str]:
     title = "CONFIRMED" if content["confirmed"] else "NOT CONFIRMED"
     yield f"{title} ({content['recorded_verdict']}): {content['sentence']}"
@@ -131,4 +176,5 @@ _SUMMARIES: dict[str, Callable[[Plain], Iterator[str]]] = {
     "backtest": _backtest,
     "plan": _plan,
     "verify": _verify,
+    "watch": _watch,
 }
