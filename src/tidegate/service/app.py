@@ -1,0 +1,100 @@
+"""The HTTP application: limits, tokens, routes, and one shape for every error."""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from sqlalchemy.exc import DBAPIError, IntegrityError
+from starlette.exceptions import HTTPException
+
+from .. import __version__
+from ..errors import TidegateError
+from .database import Database
+from .limits import MOST_BODY, RATE, BodyLimit, RateLimit
+from .metrics import Metrics
+from .refusals import Conflict, NoRoom, NotReady, Refusal, TooMany, Unfit, body_of, is_full
+from .routes import audit, episodes, evaluations, gates, health, policies
+from .state import State
+
+log = logging.getLogger("tidegate.service")
+Next = Callable[[Request], Awaitable[Response]]
+ROUTERS = (gates.router, episodes.router, evaluations.router, policies.router, audit.router, health.router)
+
+
+def make_app(
+    database: Database,
+    *,
+    wake: Callable[[], None] = lambda: None,
+    ready: Callable[[], bool] = lambda: True,
+    rate: float = RATE,
+    most_body: int = MOST_BODY,
+) -> FastAPI:
+    """The service on a database that is up to date; `wake` tells the worker that there is work."""
+    app = FastAPI(
+        title="Tidegate",
+        version=__version__,
+        description="A gate for policies in a changing world: episodes in, decisions out.",
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.tidegate = State(database, wake, ready, RateLimit(rate), Metrics(database))
+    for router in ROUTERS:
+        app.include_router(router)
+    app.middleware("http")(_measured)
+    app.add_middleware(BodyLimit, most=most_body)
+    for kind in (TidegateError, RequestValidationError, HTTPException, DBAPIError):
+        app.add_exception_handler(kind, _answer_error)
+    return app
+
+
+async def _measured(request: Request, follow: Next) -> Response:
+    began = time.perf_counter()
+    response = await follow(request)
+    route = getattr(request.scope.get("route"), "path", "none")
+    state: State = request.app.state.tidegate
+    state.metrics.answered(request.method, route, response.status_code, time.perf_counter() - began)
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response
+
+
+async def _answer_error(_: Request, error: Exception) -> JSONResponse:
+    """Whatever went wrong, in one shape."""
+    found = _refusal(error)
+    status = getattr(found, "status", Unfit.status)
+    headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
+    if isinstance(found, TooMany):
+        headers["Retry-After"] = str(max(1, round(found.wait)))
+    if status == 401:
+        headers["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(body_of(found), status, headers)
+
+
+def _refusal(error: Exception) -> TidegateError:
+    if isinstance(error, TidegateError):
+        return error
+    if isinstance(error, RequestValidationError):
+        first: dict[str, Any] = dict(error.errors()[0])
+        place = ".".join(map(str, first.get("loc", ())))
+        return Unfit(f"{place}: {first.get('msg')}.", remedy="See /openapi.json.")
+    if isinstance(error, HTTPException):
+        return _Plain(error)
+    if isinstance(error, IntegrityError):
+        return Conflict("somebody else did the same at the same time.", remedy="Try again.")
+    if is_full(error):
+        log.error("the disk is full: %s", error)
+        return NoRoom()
+    log.error("the database failed", exc_info=error)
+    return NotReady("the database cannot be reached now.", remedy="Try again soon.")
+
+
+class _Plain(Refusal):
+    """What the framework refuses: a wrong address or method."""
+
+    def __init__(self, error: HTTPException) -> None:
+        super().__init__(f"{str(error.detail).lower()}.")
+        self.status, self.code = error.status_code, "not_served"  # type: ignore[misc, assignment]
