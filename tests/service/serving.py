@@ -55,6 +55,8 @@ class Server:
     token: str
     http: httpx.Client
 
+    data: Path = Path()
+
     def put(self, gate: str, **definition: Any) -> httpx.Response:
         return self.http.put(f"/v1/gates/{gate}", json={**DEFINITION, **definition})
 
@@ -107,7 +109,7 @@ def start(data: Path, token: str | None = None, *more: str) -> Server:
         token = process.stdout.readline().decode().strip()
     url = f"http://127.0.0.1:{port}"
     http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
-    return Server(process, url, token, http)
+    return Server(process, url, token, http, data)
 
 
 def listening(server: Server) -> Server:

@@ -68,7 +68,7 @@ def push(
     The same command again sends what is missing: requests that got through are known by their content.
     Exit code 0 if all of it is stored; 2 if not.
     """
-    from ..commands.pushing import push as pushed
+    from ..client.pushing import push as pushed
 
     found = pushed(log, gate, url, token, rows)
     if as_json:

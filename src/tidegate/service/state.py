@@ -59,6 +59,7 @@ def with_scope(scope: Scope) -> Callable[[Holder], Holder]:
     return check
 
 
+Known = Annotated[Holder, Depends(holder)]
 Reader = Annotated[Holder, Depends(with_scope(Scope.READ))]
 Ingester = Annotated[Holder, Depends(with_scope(Scope.INGEST))]
 Decider = Annotated[Holder, Depends(with_scope(Scope.DECIDE))]

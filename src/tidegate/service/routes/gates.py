@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from .. import presenting, registry, standing
 from ..definitions import GateDefinition
-from ..state import Admin, Approver, GateName, Reader, Shared, refusals
+from ..state import Admin, Approver, GateName, Known, Reader, Shared, refusals
 from . import shapes
 
 router = APIRouter(prefix="/v1/gates", tags=["gates"])
@@ -46,7 +46,7 @@ def define_gate(
 
 
 @router.get("/{gate}", response_model=shapes.GateAnswer, responses=refusals(404))
-def show_gate(gate: GateName, shared: Shared, _: Reader) -> dict[str, Any]:
+def show_gate(gate: GateName, shared: Shared, _: Known) -> dict[str, Any]:
     """A gate: its definition, how much it has seen, what runs."""
     with shared.database.reading() as connection:
         found = registry.current(connection, gate)
