@@ -55,7 +55,8 @@ class Server:
     token: str
     http: httpx.Client
 
-    data: Path = Path()
+    data: Path
+    more: tuple[str, ...] = ()
 
     def put(self, gate: str, **definition: Any) -> httpx.Response:
         return self.http.put(f"/v1/gates/{gate}", json={**DEFINITION, **definition})
@@ -84,10 +85,22 @@ class Server:
         data: dict[str, Any] = self.http.get(f"/v1/gates/{gate}/policy").json()["data"]
         return data
 
+    def command(self, *words: str) -> str:
+        """What a command about this service's data prints."""
+        places = ["--data", str(self.data), *(self.more if "--database" in self.more else ())]
+        command = [sys.executable, "-m", "tidegate", *words, *places]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
     def kill(self) -> None:
         """End it at once, as a loss of power would."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
+
+
+def token(server: Server, name: str, scopes: str, *more: str) -> dict[str, str]:
+    """The headers of a new token."""
+    found = server.command("token", "new", name, "--scopes", scopes, *more).strip()
+    return {"Authorization": f"Bearer {found}"}
 
 
 def free_port() -> int:
@@ -109,7 +122,7 @@ def start(data: Path, token: str | None = None, *more: str) -> Server:
         token = process.stdout.readline().decode().strip()
     url = f"http://127.0.0.1:{port}"
     http = httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
-    return Server(process, url, token, http, data)
+    return Server(process, url, token, http, data, more)
 
 
 def listening(server: Server) -> Server:

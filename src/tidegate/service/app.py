@@ -2,14 +2,16 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DBAPIError, IntegrityError
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import TidegateError
@@ -21,7 +23,6 @@ from .routes import audit, episodes, evaluations, gates, health, policies
 from .state import State
 
 log = logging.getLogger("tidegate.service")
-Next = Callable[[Request], Awaitable[Response]]
 ROUTERS = (gates.router, episodes.router, evaluations.router, policies.router, audit.router, health.router)
 
 
@@ -44,22 +45,39 @@ def make_app(
     app.state.tidegate = State(database, wake, ready, RateLimit(rate), Metrics(database))
     for router in ROUTERS:
         app.include_router(router)
-    app.middleware("http")(_measured)
     app.add_middleware(BodyLimit, most=most_body)
+    app.add_middleware(Measured, metrics=app.state.tidegate.metrics)
     for kind in (TidegateError, RequestValidationError, HTTPException, DBAPIError):
         app.add_exception_handler(kind, _answer_error)
     return app
 
 
-async def _measured(request: Request, follow: Next) -> Response:
-    began = time.perf_counter()
-    response = await follow(request)
-    route = getattr(request.scope.get("route"), "path", "none")
-    state: State = request.app.state.tidegate
-    state.metrics.answered(request.method, route, response.status_code, time.perf_counter() - began)
-    response.headers["X-Content-Type-Options"] = "nosniff"
-    response.headers.setdefault("Cache-Control", "no-store")
-    return response
+class Measured:
+    """Count and time every answer, and mark it as nothing to be kept or guessed at."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app, self.metrics = app, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def marked(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Content-Type-Options"] = "nosniff"
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        try:
+            await self.app(scope, receive, marked)
+        finally:
+            route = getattr(scope.get("route"), "path", "none")
+            self.metrics.answered(scope["method"], route, status, time.perf_counter() - began)
 
 
 async def _answer_error(_: Request, error: Exception) -> JSONResponse:

@@ -4,10 +4,11 @@ import threading
 import time
 from collections import OrderedDict
 
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..logs.memory import in_words
-from .refusals import TooLarge, TooMany
+from .refusals import TooLarge, TooMany, body_of
 
 MOST_BODY = 32 * 2**20
 RATE = 500.0  # requests a second, on average
@@ -44,20 +45,35 @@ class BodyLimit:
         self.app, self.most = app, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        claimed = dict(scope.get("headers", ())).get(b"content-length", b"0")
-        came = int(claimed) if claimed.isdigit() else 0
+        claimed = dict(scope.get("headers", ())).get(b"content-length", b"")
+        if claimed.isdigit() and int(claimed) > self.most:
+            await self._refusal(scope, receive, send)
+            return
+        came, refused = 0, False
 
         async def counted() -> Message:
-            nonlocal came
-            if came > self.most:
-                raise too_large(self.most)
+            nonlocal came, refused
             message = await receive()
-            came = came if claimed != b"0" else came + len(message.get("body", b""))
-            if came > self.most:
+            came += len(message.get("body", b""))
+            refused = refused or came > self.most
+            if refused:
                 raise too_large(self.most)
             return message
 
-        await self.app(scope, counted, send)
+        async def answered(message: Message) -> None:
+            if not refused:  # else whatever the application makes of it, the answer is 413
+                await send(message)
+
+        try:
+            await self.app(scope, counted, answered)
+        finally:
+            if refused:
+                await self._refusal(scope, receive, send)
+
+    async def _refusal(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = too_large(self.most)
+        answer = JSONResponse(body_of(refusal), refusal.status, {"Connection": "close"})
+        await answer(scope, receive, send)
 
 
 def too_large(most: int) -> TooLarge:
