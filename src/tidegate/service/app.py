@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -18,6 +18,7 @@ from ..errors import TidegateError
 from .database import Database
 from .limits import MOST_BODY, RATE, BodyLimit, RateLimit
 from .metrics import Metrics
+from .page import page
 from .refusals import Conflict, NoRoom, NotReady, Refusal, TooMany, Unfit, body_of, is_full
 from .routes import audit, episodes, evaluations, gates, health, policies
 from .state import State
@@ -45,6 +46,7 @@ def make_app(
     app.state.tidegate = State(database, wake, ready, RateLimit(rate), Metrics(database))
     for router in ROUTERS:
         app.include_router(router)
+    app.include_router(page.router)
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(Measured, metrics=app.state.tidegate.metrics)
     for kind in (TidegateError, RequestValidationError, HTTPException, DBAPIError):
@@ -80,8 +82,8 @@ class Measured:
             self.metrics.answered(scope["method"], route, status, time.perf_counter() - began)
 
 
-async def _answer_error(_: Request, error: Exception) -> JSONResponse:
-    """Whatever went wrong, in one shape."""
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Whatever went wrong, in one shape; as a page where a page was asked for."""
     found = _refusal(error)
     status = getattr(found, "status", Unfit.status)
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
@@ -89,6 +91,8 @@ async def _answer_error(_: Request, error: Exception) -> JSONResponse:
         headers["Retry-After"] = str(max(1, round(found.wait)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if page.asked_for(request):
+        return page.refusal(request, found, status, headers)
     return JSONResponse(body_of(found), status, headers)
 
 

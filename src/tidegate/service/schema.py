@@ -189,3 +189,12 @@ tokens = Table(
     Column("expires_at", String(32)),
     Column("revoked_at", String(32)),
 )
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("sha256", String(64), primary_key=True),  # of the secret in the browser's cookie
+    Column("token", ForeignKey("tokens.id"), nullable=False),
+    Column("at", String(32), nullable=False),
+    Column("expires_at", String(32), nullable=False),
+)
