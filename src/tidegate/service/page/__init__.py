@@ -1,4 +1,4 @@
-"""The page: gates, decisions and the audit log for people, written by the server; no script, no network assets.
+"""The page: gates, decisions and the audit log for people, written by the server, without a script.
 
     page          the routes together; errors in the same dress
     signing       sign in, sign out

@@ -2,12 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...reports.numbers import count, figure, signed
-from .history import Event, History, Point
-
-BAND = 16  # height of the band that tells which policy ran
+from .history import Event, History, Point, Span
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,13 +99,9 @@ def chart(found: History, size: Size) -> Chart | None:
         bars,
         "M" + " L".join(f"{one.x:.1f} {one.forecast:.1f}" for one in bars),
         tuple(_flags(found.events, across, size)),
-        tuple(
-            Strip(across(one.first), across(one.last) - across(one.first), one.policy) for one in found.spans
-        ),
-        tuple(
-            Tick(across(one), figure(one)) for one in _ticks(across.low, across.high, size.width // 110, 1.0)
-        ),
-        tuple(Tick(up(one), signed(one, 3)) for one in _ticks(low, high, 5)),
+        tuple(_strip(one, across) for one in found.spans),
+        tuple(_numbers(across, figure, _ticks(across.low, across.high, size.width // 110, 1.0))),
+        tuple(_numbers(up, lambda one: signed(one, 3), _ticks(low, high, 5))),
     )
 
 
@@ -148,6 +142,14 @@ def _visible(points: Sequence[Point]) -> tuple[float, float]:
     lowest = max(min([low, *lowers]), low - 0.8 * width)
     margin = 0.08 * (high - lowest or 1.0)
     return lowest - margin, high + margin
+
+
+def _strip(one: Span, across: _Axis) -> Strip:
+    return Strip(across(one.first), across(one.last) - across(one.first), one.policy)
+
+
+def _numbers(axis: _Axis, said: Callable[[float], str], values: Sequence[float]) -> Iterator[Tick]:
+    return (Tick(axis(one), said(one)) for one in values)
 
 
 def _bar(one: Point, across: _Axis, up: _Axis) -> Bar:
@@ -208,12 +210,8 @@ def decision_picture(advantage: dict[str, float | None] | None) -> DecisionPictu
     forecast, lower = (advantage or {}).get("forecast"), (advantage or {}).get("lower")
     if forecast is None or not math.isfinite(forecast):
         return None
-    ends = [0.0, forecast, *([lower] if lower is not None and math.isfinite(lower) else [])]
+    bound = lower if lower is not None and math.isfinite(lower) else None
+    ends = [0.0, forecast, *([] if bound is None else [bound])]
     axis = _Axis(min(ends), max(ends), 0.0, 600.0, pad=0.12)
-    known = lower is not None and math.isfinite(lower)
-    return DecisionPicture(
-        axis(0.0),
-        axis(lower) if known and lower is not None else None,
-        axis(forecast),
-        bool(known and lower > 0),
-    )
+    place = None if bound is None else axis(bound)
+    return DecisionPicture(axis(0.0), place, axis(forecast), bound is not None and bound > 0)

@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select
 
+from ...reasons import Status
 from .. import audit, registry, schema, standing
 from ..definitions import Mode
-from ...reasons import Status
 
 MOST = 120
 EVENTS = {

@@ -41,7 +41,6 @@ def show(
             "section": "gates",
             "view": view,
             "rolled_back": views.rollback_of(connection, owner),
-            "pending": views.pending(connection, owner, now),
             "wide": chart(view.past, WIDE),
             "narrow": chart(view.past, NARROW),
             "described": described(view.past),

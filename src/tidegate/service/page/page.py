@@ -9,7 +9,6 @@ from ..refusals import NoToken
 from . import answering, decisions, one_gate, overview, signing, trail
 from .visitors import visitor
 
-TAG = "page"
 TITLES = {
     403: "This is not allowed",
     404: "There is nothing here",
@@ -22,16 +21,16 @@ TITLES = {
     507: "The disk is full",
 }
 
-router = APIRouter(tags=[TAG], include_in_schema=False)
+router = APIRouter(include_in_schema=False)
 for one in (overview, signing, one_gate, decisions, trail):
     router.include_router(one.router)
 
 
 def asked_for(request: Request) -> bool:
     """Whether it was a page that was asked for; at an unknown address, whether a page would do."""
-    route = request.scope.get("route")
-    if route is not None:
-        return TAG in getattr(route, "tags", ())
+    endpoint = request.scope.get("endpoint")
+    if endpoint is not None:
+        return str(endpoint.__module__).startswith(f"{__package__}.")
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 

@@ -37,11 +37,14 @@ class GateView:
     latest: dict[str, Any] | None
     wait: Wait
     past: History
-    for_you: bool  # whether the visitor may approve what waits
+    pending: str | None  # the decision that waits for a person
+    for_you: bool  # whether the visitor may approve it
 
     @property
     def status(self) -> str | None:
-        return None if self.latest is None else str(self.latest["status"])
+        if self.latest is None or self.latest["id"] == self.pending:
+            return None if self.latest is None else "pending"
+        return str(self.latest["status"])
 
     @property
     def busy(self) -> bool:
@@ -53,14 +56,15 @@ def gate_view(
 ) -> GateView:
     """All about a gate that its pages show."""
     policy = presenting.policy_summary(connection, gate, now)
-    wait = waits_for(connection, gate, now, policy["policy"])
+    wait, row = waits_for(connection, gate, now, policy["policy"]), pending(connection, gate, now)
     return GateView(
         gate,
         policy,
         latest(connection, gate),
         wait,
         history(connection, gate, policy["policy"], most),
-        wait.kind == "approval" and may_approve(visitor, gate),
+        None if row is None else str(row.id),
+        row is not None and may_approve(visitor, gate),
     )
 
 

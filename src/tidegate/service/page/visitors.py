@@ -91,9 +91,8 @@ async def fields(request: Request) -> Form:
 
 def form(given: Annotated[Form, Depends(fields)], found: Anybody) -> Form:
     """A form with the token of whoever sends it."""
-    if not (
-        found.known and hmac.compare_digest(given.get(FORM_TOKEN, "").encode(), found.form_token.encode())
-    ):
+    shown, wanted = given.get(FORM_TOKEN, "").encode(), found.form_token.encode()
+    if not (found.known and hmac.compare_digest(shown, wanted)):
         raise Forged(
             "this form is not of the present session.", remedy="Go back, load the page again, and repeat it."
         )

@@ -2,7 +2,7 @@
 
 from markupsafe import Markup
 
-from ...reports.numbers import count
+from ...reports.numbers import count, signed
 
 STATES = {
     "pass": "pass",
@@ -10,6 +10,7 @@ STATES = {
     "inconclusive": "inconclusive",
     "error": "error",
     "in_progress": "in progress",
+    "pending": "waits for approval",
     None: "no decision",
 }
 MEANING = {
@@ -26,6 +27,7 @@ SHAPES = {
         '<path class="cut" d="M5.4 5.4l5.2 5.2m0-5.2l-5.2 5.2"/>'
     ),
     "inconclusive": '<path class="hollow" d="M8 1.4L14.6 8 8 14.6 1.4 8z"/>',
+    "pending": '<path class="solid" d="M3 1h10v2.6L9.4 8l3.6 4.4V15H3v-2.6L6.6 8 3 3.6z"/>',
     "error": '<path class="solid" d="M8 1l7.4 13.6H.6z"/><path class="cut" d="M8 5.8v4m0 1.8v.6"/>',
     "in_progress": '<circle class="hollow dashed" cx="8" cy="8" r="6.4"/>',
     None: '<path class="hollow" d="M3 8h10"/>',
@@ -50,6 +52,13 @@ def stamp(text: str | None) -> Markup:
     if not text:
         return Markup("–")
     return Markup('<time datetime="{}">{} {}\u00a0UTC</time>').format(text, text[:10], text[11:19])
+
+
+def gain(value: float | None) -> Markup:
+    """An advantage in three digits, with the record's own behind it."""
+    if value is None:
+        return Markup("–")
+    return Markup('<data value="{}">{}</data>').format(value, signed(value, 3))
 
 
 def brief(text: str | None) -> str:
@@ -80,4 +89,4 @@ def _marked(shape: str | None, word: str) -> Markup:
     ).format(kind, drawn, word)
 
 
-FILTERS = (state, policy, stamp, brief, meaning, number_of, words)
+FILTERS = (gain, state, policy, stamp, brief, meaning, number_of, words)
