@@ -19,7 +19,7 @@ from ..gates.ledger import Grant
 from ..reasons import Status
 from ..record import SEAL
 from . import audit, batches, budgets, evaluations, registry, standing, uploads
-from .database import Database
+from .database import Database, stamp
 from .definitions import GateDefinition
 from .evaluations import LEASE, MOST_CRASHES, Claim
 from .ingest import needed_columns, policy_files
@@ -152,8 +152,8 @@ def store(
     values = {
         "status": content["status"],
         "decision": entry.sequence,
-        "decided_at": content["decided_at"],
-        "expires_at": content["expires_at"],
+        "decided_at": _stamped(content["decided_at"]),
+        "expires_at": _stamped(content["expires_at"]),
         "record_sha256": content[SEAL],
         "log_sha256": log_sha256,
         "summary": json.dumps({**summary, "budget": told["budget"]}),
@@ -163,6 +163,10 @@ def store(
     counts = not row.dry_run and content["status"] == Status.PASS.value and row.version == owner.version
     if counts and not definition.approvers:
         standing.settle(connection, owner.row, definition, row, at, row.by)
+
+
+def _stamped(moment: str) -> str:
+    return stamp(datetime.datetime.fromisoformat(moment))
 
 
 def summarised(record: GateRecord) -> dict[str, Any]:

@@ -162,16 +162,25 @@ def _decision(connection: Connection, entry: Entry) -> Faults:
     if row is None or row.record is None:
         yield f"the evaluation {told['evaluation']} has no record."
         return
-    content = json.loads(zlib.decompress(bytes(row.record)))
+    content = _record(row.record)
     same = (row.status, row.decision, row.record_sha256) == (
         told["status"],
         entry.sequence,
         told["record_sha256"],
     )
-    if not same or record_hash(content) != content.get(SEAL) or content[SEAL] != told["record_sha256"]:
+    if not same or record_hash(content) != content.get(SEAL) or content.get(SEAL) != told["record_sha256"]:
         yield f"the record of {row.id} is not the one that was decided."
     elif told["budget"] is not None:
         yield from _granted(connection, content, told["budget"]["name"])
+
+
+def _record(stored: bytes) -> dict[str, Any]:
+    """A stored record; of what cannot be read, nothing."""
+    try:
+        found = json.loads(zlib.decompress(bytes(stored)))
+    except (zlib.error, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _granted(connection: Connection, content: dict[str, Any], budget: str) -> Faults:
@@ -215,7 +224,7 @@ def _replay(database: Database, evaluation: str) -> tuple[str, bool]:
         frame = deciding.stored_log(connection, row, definition)()
         table = schema.evaluations
         record = connection.execute(select(table.c.record).where(table.c.id == evaluation)).scalar_one()
-    content = json.loads(zlib.decompress(bytes(record)))
+    content = _record(record)
     with deciding.in_folder_of(contents):
         found = verify(content, frame)
     word = "replayed" if found.confirmed else "not confirmed"
