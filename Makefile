@@ -57,10 +57,10 @@ $(SIMGLUCOSE)/.done: constraints.txt
 	  && $(SIMGLUCOSE)/bin/pip install --quiet --disable-pip-version-check --no-deps simglucose==0.2.11 \
 	  && touch $@
 
-# It drives a browser that the system has, and fetches none.
+# It drives the browser that the system has, and fetches none.
 browser: $(VENV)/.dev  ## the page in a real Chromium: sign in, approve, roll back
-	@command -v $${TIDEGATE_CHROMIUM:-chromium} chromium chromium-browser google-chrome >/dev/null \
-	  || echo "There is no Chromium, so these tests are skipped. Debian has it: apt-get install chromium"
+	@for one in "$$TIDEGATE_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$one" && break; done \
+	  || echo "There is no Chromium, so these tests are skipped. On Debian: apt-get install chromium"
 	$(BIN)/pytest tests/service/test_browser.py -rs
 
 verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against published rates

@@ -17,6 +17,8 @@ import httpx
 import numpy as np
 import polars as pl
 
+from tidegate.service.database import sqlite_url
+
 NDJSON = "application/x-ndjson"
 PARQUET = "application/vnd.apache.parquet"
 PATIENCE = 120.0
@@ -57,6 +59,11 @@ class Server:
 
     data: Path
     more: tuple[str, ...] = ()
+
+    @property
+    def database(self) -> str:
+        """The address of its database."""
+        return self.more[self.more.index("--database") + 1] if self.more else sqlite_url(self.data)
 
     def put(self, gate: str, **definition: Any) -> httpx.Response:
         return self.http.put(f"/v1/gates/{gate}", json={**DEFINITION, **definition})

@@ -87,7 +87,8 @@ def chart(found: History, size: Size) -> Chart | None:
     if not points:
         return None
     last = max([points[-1].episodes, *(one.last for one in found.spans)])
-    across = _Axis(points[0].episodes, last, size.left, size.width - size.right, pad=0.02)
+    first = points[0].episodes if points[0].episodes < last else 0
+    across = _Axis(first, last, size.left, size.width - size.right, pad=0.02)
     low, high = _visible(points)
     up = _Axis(low, high, size.height - size.bottom, size.top, pad=0.0)
     bars = tuple(_bar(one, across, up) for one in points)
@@ -101,7 +102,7 @@ def chart(found: History, size: Size) -> Chart | None:
         tuple(_flags(found.events, across, size)),
         tuple(_strip(one, across) for one in found.spans),
         tuple(_numbers(across, figure, _ticks(across.low, across.high, size.width // 110, 1.0))),
-        tuple(_numbers(up, lambda one: signed(one, 3), _ticks(low, high, 5))),
+        tuple(_numbers(up, lambda one: signed(one, 3) if one else "0", _ticks(low, high, 5))),
     )
 
 
