@@ -33,11 +33,11 @@ from ..simulators.recommender import Recommender
 GATE, SPEED, WINDOW, MOST = "recommender", 3, 25, 45
 HISTORY = 8  # windows that a decision looks at: always as many, so that one compiled program serves them all
 FAVOURED = (
-    0.5,
-    0.5,
-    0.5,
-    3.0,
-    0.5,
+    1.5,
+    1.2,
+    1.2,
+    2.4,
+    1.0,
 )  # the fourth item is bad at first, best around episode 500, then bad again
 DEFINITION = {
     "candidate": "column:new_prob",
