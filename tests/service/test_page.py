@@ -14,7 +14,7 @@ from tidegate.service.database import Database, sqlite_url, utc_now
 from tidegate.service.limits import RateLimit
 from tidegate.service.page import answering, sessions, signing
 
-from .serving import Server, rows
+from .serving import DEFINITION, NDJSON, Server, rows
 from .visiting import Addresses, Visitor, client_of, visitor
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" 😀"
@@ -326,7 +326,7 @@ def test_a_person_approves_once_and_rolls_back_what_was_shown(server: Server) ->
     assert "nothing to roll back" in speaker.see("/gates/spoken/roll-back").text
 
 
-def test_a_decision_is_asked_for_and_the_page_waits_for_it(server: Server) -> None:
+def test_an_empty_gate_says_what_to_do_and_a_decision_is_asked_for(server: Server) -> None:
     server.put("asked")
     asker = visitor(server, "asker", "read,decide")
     text = asker.see("/gates/asked").text
@@ -335,21 +335,41 @@ def test_a_decision_is_asked_for_and_the_page_waits_for_it(server: Server) -> No
     server.send("asked", rows(300))
     page = asker.see("/gates/asked")
     assert "/v1/gates/asked/evaluations" in page.text
-    assert 'http-equiv="refresh"' not in page.text
-    assert asker.send("/gates/asked/decide", page.form_token).status_code == 303
-    page = asker.see("/gates/asked")
+    assert asker.send("/gates/asked/decide", page.form_token).headers["Location"] == "/gates/asked"
     listed = server.http.get("/v1/gates/asked/evaluations").json()["data"]
     assert len(listed) == 1
-    if "being computed" in page.text:  # it may be done by now
-        assert 'http-equiv="refresh" content="5"' in page.text
-        assert 'http-equiv="refresh"' not in asker.see("/gates/asked?refresh=off").text
     server.decided(listed[0]["id"])
     page = asker.see("/gates/asked")
-    assert 'http-equiv="refresh"' not in page.text
     assert (
         'role="img" aria-label="Forecast advantage of the candidate at 1 decision, from 300 episodes'
         in page.text
     )
+
+
+def test_pages_load_themselves_anew_only_while_something_goes_on(quiet: Database) -> None:
+    client, again = client_of(make_app(quiet)), '<meta http-equiv="refresh" content="5">'
+    token = signed_in(quiet, client, "admin", "90d")
+    sent = {"Authorization": f"Bearer {token}"}
+    client.put("/v1/gates/live", json=DEFINITION, headers=sent)
+    assert again not in client.get("/").text
+    body, medium = rows(30).write_ndjson(), {"Content-Type": NDJSON}
+    assert client.post("/v1/gates/live/episodes", content=body, headers={**sent, **medium}).status_code == 201
+    for place in ("/", "/gates/live"):
+        assert again in client.get(place).text
+        assert again not in client.get(place, params={"refresh": "off"}).text
+    quiet.clock = lambda: utc_now() + datetime.timedelta(seconds=31)
+    assert again not in client.get("/").text
+    decide = "/gates/live/decide"
+    shown = re.search(r'value="([0-9a-f]{64})"', client.get("/gates/live").text)
+    assert shown is not None
+    for _ in range(2):  # pressed twice, asked for once
+        client.post(decide, data={"form_token": shown[1]}, headers={"Origin": "http://testserver"})
+    listed = client.get("/v1/gates/live/evaluations", headers=sent).json()["data"]
+    assert len(listed) == 1
+    for place in ("/", "/gates/live", f"/evaluations/{listed[0]['id']}"):
+        text = client.get(place).text
+        assert again in text
+        assert "being computed" in text
 
 
 def test_without_gates_the_page_says_how_to_make_one(quiet: Database) -> None:

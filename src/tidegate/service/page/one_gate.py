@@ -53,7 +53,9 @@ def show(
             "busy": view.busy,
             "refresh": REFRESH if refresh == "on" and view.busy else 0,
             "may_roll_back": found.may(Scope.APPROVE) and view.policy["policy"] == standing.CANDIDATE,
-            "may_decide": found.may(Scope.DECIDE) and bool(owner.row.episodes) and not view.busy,
+            "may_decide": found.may(Scope.DECIDE)
+            and bool(owner.row.episodes)
+            and view.wait.kind != "computing",
             "address": str(request.base_url).rstrip("/"),
         }
     return answering.rendered(request, "gate.html", found, values)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, select
@@ -15,6 +16,7 @@ from ..tokens import Scope
 from .history import History, history
 from .visitors import Visitor
 
+MOMENT = timedelta(seconds=30)  # episodes that came since then are news
 FEW = 40  # decisions in the small picture of a gate
 
 
@@ -39,6 +41,7 @@ class GateView:
     past: History
     pending: str | None  # the decision that waits for a person
     for_you: bool  # whether the visitor may approve it
+    fresh: bool  # whether episodes came in a moment ago
 
     @property
     def status(self) -> str | None:
@@ -48,7 +51,8 @@ class GateView:
 
     @property
     def busy(self) -> bool:
-        return self.wait.kind == "computing"
+        """Whether the page may look different in a moment."""
+        return self.fresh or self.wait.kind == "computing"
 
 
 def gate_view(
@@ -65,6 +69,7 @@ def gate_view(
         history(connection, gate, policy["policy"], most),
         None if row is None else str(row.id),
         row is not None and may_approve(visitor, gate),
+        _fresh(connection, gate, now),
     )
 
 
@@ -154,6 +159,13 @@ def rollback_of(connection: Connection, gate: registry.Gate) -> Any:
     )
     row = connection.execute(asked).first()
     return entry_of(row) if row is not None and row.kind == kinds[0] else None
+
+
+def _fresh(connection: Connection, gate: registry.Gate, now: str) -> bool:
+    batch = schema.batches.c
+    asked = select(batch.at).where(batch.gate == gate.id, batch.number == gate.row.batches)
+    at = connection.execute(asked).scalar()
+    return at is not None and datetime.fromisoformat(now) - datetime.fromisoformat(at) < MOMENT
 
 
 def _window(gate: registry.Gate) -> Wait:
