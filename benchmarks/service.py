@@ -182,7 +182,7 @@ def answers_under_load(one: Service, seconds: float) -> tuple[str, float]:
         asker.join()
     half, most = np.percentile(took, (50, 99))
     return (
-        f"p50 {half:.1f} ms, p99 {most:.1f} ms over {len(took):,} requests; the server took {share:.0%} of a core",
+        f"p50 {half:.1f} ms, p99 {most:.1f} ms over {len(took):,} requests; {share:.0%} of a core",
         rate,
     )
 
