@@ -7,15 +7,19 @@ DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types unit verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser test lint types unit verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
-	@grep -E '^[a-z]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
 
 # The run-time packages alone: enough for `make demo`.
 $(VENV)/.run: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -e .
+	touch $@
+
+$(VENV)/.serve: $(VENV)/.run
+	$(PIP) -e '.[serve]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -28,6 +32,9 @@ $(VENV)/.bench: $(VENV)/.dev
 
 demo: $(VENV)/.run  ## three algorithms, live, on a drifting recommender; writes demo.html
 	$(BIN)/tidegate demo --out demo.html
+
+serve-demo: $(VENV)/.serve  ## the live gate: a dashboard, a gate that opens, drifts, and is taken back
+	$(BIN)/python -m tidegate.experiments.serve_demo
 
 test: lint types unit  ## lint, types and the test suite
 
@@ -49,6 +56,12 @@ $(SIMGLUCOSE)/.done: constraints.txt
 	    numpy pandas scipy matplotlib 'setuptools<81' \
 	  && $(SIMGLUCOSE)/bin/pip install --quiet --disable-pip-version-check --no-deps simglucose==0.2.11 \
 	  && touch $@
+
+# It drives the browser that the system has, and fetches none.
+browser: $(VENV)/.dev  ## the page in a real Chromium: sign in, approve, roll back
+	@for one in "$$TIDEGATE_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$one" && break; done \
+	  || echo "There is no Chromium, so these tests are skipped. On Debian: apt-get install chromium"
+	$(BIN)/pytest tests/service/test_browser.py -rs
 
 verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against published rates
 	XLA_FLAGS= $(BIN)/pytest -m verify -s  # long runs want the passes that tests go without

@@ -36,6 +36,8 @@ The folders are the outer layers. They may import the files above and the folder
     logs          files and tables of all kinds -> episodes
     reports       records -> words, pages and pictures
     commands      one function per command, from a user's log to a record
+    client        the service as a Python program sees it; the standard library alone
+    service       the live gate: takes episodes in, decides, watches what it deployed, takes it back
     experiments   the paper's studies and ours
     cli           the command line
 

@@ -17,6 +17,7 @@ from .compiled import OFF, VARIABLE, cache_folder, clear, keep_programs, size
 from .exits import Commands, discard_unwritten, ended
 from .log_commands import add_commands
 from .printing import printable, tell
+from .service_commands import add_service_commands
 
 GARBAGE = 100_000  # objects; with Python's own 700, collecting takes a tenth of a short command
 
@@ -199,6 +200,7 @@ def cache(
 
 
 add_commands(app)
+add_service_commands(app)
 
 
 def _choose_device(device: str) -> None:

@@ -18,6 +18,7 @@ from ..gates.guardrails import GuardedDecision, Guardrail, guarded_test
 from ..gates.ledger import (
     Budget,
     Grant,
+    Granting,
     budget_of,
     entered,
     granted,
@@ -176,7 +177,7 @@ def gate(
     reward_range: tuple[float, float] | None = None,
     allow_unguaranteed: bool = False,
     valid_for: str | datetime.timedelta = WEEK,
-    budget: Budget | Grant | str | Path | None = None,
+    budget: Budget | Grant | Granting | str | Path | None = None,
     dates: int = 0,
     seed: int = 0,
     now: datetime.datetime | None = None,
@@ -198,7 +199,8 @@ def gate(
     the verdict depends on no seed.
 
     With a `budget`, the test has the level that its ledger grants, and is entered in the ledger before
-    this returns, so that many gates can share one α. A `Grant` from a record is for a replay.
+    this returns, so that many gates can share one α. A `Grant` from a record is for a replay, and a function
+    that grants a level to a question is for whoever keeps a ledger elsewhere.
     """
     wanted, budget = asked(gate, log, settings, columns, named), budget_of(budget)
     if budget is not None:
@@ -219,6 +221,8 @@ def gate(
     identity = question(trial, asked_for)
     if isinstance(budget, Grant):
         return decide(trial, asked_for, stage, dataclasses.replace(budget, question=identity))
+    if callable(budget):
+        return decide(trial, asked_for, stage, budget(identity, last_episode(trial)))
     with using_ledger(budget.path, stage):
         ledger = open_ledger(budget.path, trial.settings.alpha, budget.plan)
         turn = next_test(ledger, identity)

@@ -201,6 +201,9 @@ class Ledger:
         return ledger
 
 
+Granting = Callable[[str, float], Grant]  # from a question and the last episode that it is about
+
+
 def using_ledger(
     path: str | Path, waiting: Callable[[str], object] = lambda _: None
 ) -> AbstractContextManager[None]:
@@ -208,10 +211,13 @@ def using_ledger(
     return locked(_real(path), waiting)
 
 
-def budget_of(given: Any) -> Budget | Grant | None:
-    """A budget as people name it: `Budget`, a dictionary of its parts, or the path of its ledger."""
-    if given is None or isinstance(given, Grant):
-        return given
+def budget_of(given: Any) -> Budget | Grant | Granting | None:
+    """A budget as people name it: `Budget`, a dictionary of its parts, or the path of its ledger.
+
+    A grant, and a function that keeps a ledger elsewhere, stay as they are.
+    """
+    if given is None or isinstance(given, Grant) or callable(given):
+        return given  # type: ignore[no-any-return]
     if isinstance(given, Budget | Mapping):
         return record_of("budget", Budget, given)
     return Budget(given)

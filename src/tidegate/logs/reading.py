@@ -99,6 +99,11 @@ def read_log(
     columns, limit = columns_of(columns), resolve_limit(memory_limit)
     format = None if format is None else member("the format", Format, format)
     table = read_table(source, format, limit)
+    return checked_log(table, columns, limit)
+
+
+def checked_log(table: Table, columns: Columns, limit: MemoryLimit) -> LoadedLog:
+    """A table that was read already as a log, checked in the same way."""
     limit = limit.beside(int(table.frame.estimated_size()))
     if table.frame.height == 0:
         raise LogError(

@@ -1,0 +1,98 @@
+"""`tidegate serve`: folder, database, the gates of a file, the first token, the worker, the server."""
+
+import contextlib
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import uvicorn
+
+from ..errors import SettingsError
+from ..gates.locking import locked
+from . import evaluations, registry, tokens, uploads
+from .app import make_app
+from .database import Database, opened
+from .definitions import definition_of, read_definitions
+from .limits import MOST_BODY, RATE
+from .workers import Worker
+
+log = logging.getLogger("tidegate.service")
+DATA = Path("tidegate-data")
+SWITCH = 0.001  # seconds: a quick answer need not wait for rows that are being checked
+CONFIG = "config"  # who defines what stands in the file of gates
+
+
+class _Busy(SettingsError):
+    """Another server uses the folder."""
+
+
+def serve(
+    data: Path = DATA,
+    host: str = "127.0.0.1",
+    port: int = 8400,
+    url: str | None = None,
+    config: Path | None = None,
+    rate: float = RATE,
+    most_body: int = MOST_BODY,
+) -> None:
+    """Serve until interrupted."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    sys.setswitchinterval(SWITCH)
+    database = opened(data, url)
+    with _alone(database, data):
+        if config is not None:
+            configure(database, config)
+        first = tokens.first_token(database)
+        if first is not None:
+            print(
+                f"The first token, shown this once; it may do everything for {tokens.DEFAULT_LIFE}:\n{first}",
+                flush=True,
+            )
+        worker = Worker(database, data)
+        app = make_app(database, wake=worker.wake, ready=lambda: worker.alive, rate=rate, most_body=most_body)
+        worker.start()
+        log.info("Tidegate listens on http://%s:%s, data in %s", host, port, database.place)
+        try:
+            uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)
+        finally:
+            worker.stop()
+            database.close()
+
+
+def configure(database: Database, path: Path) -> None:
+    """Define the gates of a file; a policy that it names by its path is uploaded."""
+    for name, values in read_definitions(path).items():
+        for role in ("candidate", "safe"):
+            kind, _, file = str(values.get(role, "")).partition(":")
+            if kind == "policy" and not file.startswith("sha256:"):
+                values[role] = f"policy:sha256:{_uploaded(database, path.parent / file)}"
+        gate, changed = registry.define(database, name, definition_of(values), CONFIG)
+        log.info("gate %s: version %s%s", name, gate.version, " is new" if changed else "")
+
+
+def _uploaded(database: Database, path: Path) -> str:
+    try:
+        return uploads.store_policy(database, path.read_bytes(), CONFIG)
+    except OSError as error:
+        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
+
+
+@contextlib.contextmanager
+def _alone(database: Database, data: Path) -> Iterator[None]:
+    """An embedded database has one server, which may take back whatever the last one was at."""
+    if not database.embedded:
+        yield
+        return
+
+    def refuse(_: str) -> None:
+        raise _Busy(
+            f"another server uses {data}.",
+            remedy="End it, name another folder (`data`), or use PostgreSQL (`database`).",
+        )
+
+    with locked(data / "serve", refuse):
+        with database.writing() as connection:
+            evaluations.release_all(connection)
+        yield

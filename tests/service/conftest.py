@@ -1,0 +1,24 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .postgres import cluster, new_database
+from .serving import Server, running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Path]:
+    """A cluster for all tests that want one."""
+    with cluster() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """One server per kind of database for all tests; each test has gates of its own."""
+    data, more = Path(tmp_path_factory.mktemp("service")) / "data", []
+    if request.param == "postgresql":
+        more = ["--database", new_database(request.getfixturevalue("postgres"))]
+    with running(data, None, *more) as found:
+        yield found
