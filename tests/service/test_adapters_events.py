@@ -20,10 +20,10 @@ from tidegate.service.events import configured, endpoints, outbox, posting, queu
 from tidegate.service.events.sender import Sender
 from tidegate.service.refusals import NotFound
 
+from .adapting import new_token
 from .postgres import new_database
 from .receiving import Got, Say, receiving
 from .serving import Server, rows, running
-from .serving import token as make_token
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -283,7 +283,8 @@ def settled(server: Server, gate: str) -> list[dict[str, Any]]:
 
 
 def test_only_an_administrator_says_where_events_go(server: Server) -> None:
-    headers = make_token(server, "watcher", "read,ingest,decide,approve")
+    found = new_token(server, "watcher", "read", "ingest", "decide", "approve")
+    headers = {"Authorization": f"Bearer {found}"}
     assert server.http.get("/v1/events", headers=headers).status_code == 200
     assert server.http.get("/v1/endpoints", headers=headers).status_code == 403
     asked = {"url": "http://127.0.0.1:9"}
