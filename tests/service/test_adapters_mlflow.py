@@ -74,7 +74,13 @@ def headers(body: bytes, secret: str = SECRET, age: float = 0, delivery: str = "
 
 
 def created(version: str, model: str = MODEL, action: str = "created") -> bytes:
-    data = {"name": model, "version": version, "source": "models:/m-1", "run_id": None, "tags": {}}
+    data: dict[str, Any] = {
+        "name": model,
+        "version": version,
+        "source": "models:/m-1",
+        "run_id": None,
+        "tags": {},
+    }
     said = {"entity": "model_version", "action": action, "timestamp": "2026-01-01T00:00:00Z", "data": data}
     return json.dumps(said).encode()
 
@@ -96,7 +102,8 @@ def test_only_what_the_registry_signed_just_now_is_believed() -> None:
     names = ("X-MLflow-Delivery-Id", "X-MLflow-Timestamp", "X-MLflow-Signature")
 
     def proven(given: dict[str, str], content: bytes = body) -> bool:
-        return Message(*(given[name] for name in names), content).proven(SECRET, now)
+        delivery, timestamp, signature = (given[name] for name in names)
+        return Message(delivery, timestamp, signature, content).proven(SECRET, now)
 
     right = headers(body)
     assert proven(right)

@@ -9,6 +9,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -117,8 +118,8 @@ def real(folder: Path, python: str) -> Iterator[Real]:
     environment = {
         **os.environ,
         "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http,https",
-        "_MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
         "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
+        "MLFLOW_WEBHOOK_CACHE_TTL": "0",  # it would not see a webhook for a minute
         "MLFLOW_DISABLE_TELEMETRY": "true",
     }
     command = [
@@ -139,5 +140,5 @@ def real(folder: Path, python: str) -> Iterator[Real]:
                 time.sleep(0.2)
             yield Real(http, url)
     finally:
-        os.killpg(process.pid, 15)
+        os.killpg(process.pid, signal.SIGKILL)  # which has children of its own, and nothing to keep
         process.wait(30)
