@@ -91,10 +91,13 @@ class Server:
         command = [sys.executable, "-m", "tidegate", *words, *places]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
-    def kill(self) -> None:
-        """End it at once, as a loss of power would."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it: with SIGKILL at once, as a loss of power would."""
+        self.process.send_signal(how)
+        self.process.wait(30)
+        self.http.close()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
 
 def token(server: Server, name: str, scopes: str, *more: str) -> dict[str, str]:
@@ -144,8 +147,4 @@ def running(data: Path, token: str | None = None, *more: str) -> Iterator[Server
     try:
         yield listening(server)
     finally:
-        server.http.close()
-        server.process.terminate()
-        server.process.wait(30)
-        if server.process.stdout is not None:
-            server.process.stdout.close()
+        server.end()

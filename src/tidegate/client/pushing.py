@@ -71,5 +71,8 @@ def parts(frame: pl.DataFrame, episode: str, rows: int) -> Iterator[tuple[int, p
 
 def _together(frame: pl.DataFrame, episode: str) -> pl.DataFrame:
     """The rows of an episode one after the other, the episodes in the order in which they begin."""
-    place = pl.int_range(pl.len()).min().over(episode)
-    return frame.sort(place, maintain_order=True)
+    place = pl.col(_PLACE).min().over(episode)
+    return frame.with_row_index(_PLACE).sort(place, maintain_order=True).drop(_PLACE)
+
+
+_PLACE = "__place__"

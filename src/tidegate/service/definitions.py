@@ -200,7 +200,7 @@ class GateDefinition(BaseModel):
         """The definition, if the library takes all of it."""
         for spec in self.specs:
             _require_servable(spec)
-        _ = self.columns, self.episodes_per_window
+        _ = self.columns, self.settings, self.episodes_per_window
         Conditions(
             self.guardrails,
             self.multiplicity,

@@ -90,7 +90,7 @@ def claim(connection: Connection, worker: str) -> Claim | None:
     """The oldest evaluation that nobody is at work on, for this worker."""
     table, now = schema.evaluations, clock(connection)
     asked = (
-        select(table)
+        light()
         .where(table.c.status == WAITING, table.c.lease < now)
         .order_by(table.c.sequence)
         .limit(1)
@@ -169,7 +169,7 @@ def of_gate(connection: Connection, gate: int, limit: int, before: int | None = 
 
 def light() -> Select[Any]:
     """All columns but the record, which may be large."""
-    return select(*(one for one in schema.evaluations.c if one.name != "record"))
+    return select(*schema.light)
 
 
 def clock(connection: Connection) -> float:

@@ -26,7 +26,7 @@ def evaluation_data(
     connection: Connection, row: Row[Any], gate: str, definition: GateDefinition
 ) -> dict[str, Any]:
     """An evaluation; with `status` as a machine may act on it, and `computed` as the record has it."""
-    said = standing.approval(connection, row.id)
+    said = standing.approval(connection, row.id) if definition.approvers else None
     found: dict[str, Any] = {} if row.summary is None else json.loads(row.summary)
     data = {
         **{name: found.get(name) for name in NOTHING},

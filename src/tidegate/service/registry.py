@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, and_, insert, select, update
 
 from . import audit, schema, standing, uploads
 from .database import Database
@@ -76,21 +76,20 @@ def current(connection: Connection, name: str, *, lock: bool = False) -> Gate:
 
 def find(connection: Connection, name: str, *, lock: bool = False) -> Gate | None:
     """The gate of this name, if there is one."""
-    asked = select(schema.gates).where(schema.gates.c.name == name)
-    row = connection.execute(asked.with_for_update() if lock else asked).first()
-    return None if row is None else _gate(connection, row)
+    if lock:  # first, so that the definition is that of the row as it is then
+        connection.execute(select(schema.gates.c.id).where(schema.gates.c.name == name).with_for_update())
+    row = connection.execute(_WITH_DEFINITION.where(schema.gates.c.name == name)).first()
+    return None if row is None else _gate(row)
 
 
 def of_id(connection: Connection, gate: int) -> Gate:
     """The gate of this number."""
-    row = connection.execute(select(schema.gates).where(schema.gates.c.id == gate)).one()
-    return _gate(connection, row)
+    return _gate(connection.execute(_WITH_DEFINITION.where(schema.gates.c.id == gate)).one())
 
 
 def all_gates(connection: Connection) -> list[Gate]:
     """All gates, by name."""
-    rows = connection.execute(select(schema.gates).order_by(schema.gates.c.name)).all()
-    return [_gate(connection, row) for row in rows]
+    return [_gate(row) for row in connection.execute(_WITH_DEFINITION.order_by(schema.gates.c.name))]
 
 
 def definition_at(connection: Connection, gate: int, version: int) -> GateDefinition:
@@ -132,11 +131,19 @@ def _row(connection: Connection, name: str) -> Row[Any]:
     return connection.execute(select(schema.gates).where(schema.gates.c.name == name)).one()
 
 
-def _gate(connection: Connection, row: Row[Any]) -> Gate:
-    table = schema.definitions
-    asked = select(table).where(table.c.gate == row.id, table.c.version == row.version)
-    found = connection.execute(asked).one()
-    return Gate(row, parsed(found.content), found.sha256, found.at, found.by)
+_WITH_DEFINITION = select(
+    schema.gates, *(schema.definitions.c[name] for name in ("content", "sha256", "at", "by"))
+).join(
+    schema.definitions,
+    and_(
+        schema.definitions.c.gate == schema.gates.c.id,
+        schema.definitions.c.version == schema.gates.c.version,
+    ),
+)
+
+
+def _gate(row: Row[Any]) -> Gate:
+    return Gate(row, parsed(row.content), row.sha256, row.at, row.by)
 
 
 def _asks_otherwise(before: GateDefinition, now: GateDefinition) -> bool:

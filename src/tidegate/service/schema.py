@@ -121,6 +121,8 @@ evaluations = Table(
     Index("evaluations_waiting", "status", "sequence"),
 )
 
+light = [one for one in evaluations.c if one.name != "record"]  # which may be large
+
 approvals = Table(
     "approvals",
     metadata,

@@ -29,7 +29,7 @@ class Standing:
 def newest(connection: Connection, gate: Row[Any]) -> Row[Any] | None:
     """The newest decision that counts: of the present version, no dry run, asked after any rollback."""
     table = schema.evaluations
-    asked = select(table).where(
+    asked = select(*schema.light).where(
         table.c.gate == gate.id,
         table.c.version == gate.version,
         table.c.sequence > gate.barrier,
@@ -48,7 +48,8 @@ def standing(connection: Connection, gate: Row[Any], definition: GateDefinition,
         return Standing(SAFE, "nothing has been decided yet.", gate.version, None)
     if not now < found.expires_at:
         return Standing(SAFE, f"the decision was good until {found.expires_at}.", gate.version, found.id)
-    status = effective_status(found, definition, approval(connection, found.id))
+    said = approval(connection, found.id) if definition.approvers else None
+    status = effective_status(found, definition, said)
     if status is Status.PASS:
         reason = "the newest decision deploys the candidate."
         return Standing(CANDIDATE, reason, gate.version, found.id, found.expires_at)

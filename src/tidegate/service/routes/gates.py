@@ -5,11 +5,13 @@ import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
 from .. import presenting, registry, standing
 from ..definitions import GateDefinition
-from ..state import Admin, Approver, GateName, Known, Reader, Shared, refusals
+from ..state import Admin, Approver, Credentials, GateName, Known, Reader, Shared, reading_as, refusals
+from ..tokens import Scope
 from . import shapes
 
 router = APIRouter(prefix="/v1/gates", tags=["gates"])
@@ -54,11 +56,12 @@ def show_gate(gate: GateName, shared: Shared, _: Known) -> dict[str, Any]:
 
 
 @router.get("/{gate}/verdict", response_model=shapes.EvaluationAnswer, responses=refusals(404))
-def verdict(gate: GateName, shared: Shared, _: Reader) -> dict[str, Any]:
+def verdict(gate: GateName, shared: Shared, given: Credentials) -> Response:
     """The newest decision that has not expired, at once; status "error" if there is none."""
-    with shared.database.reading() as connection:
+    with reading_as(shared, given, Scope.READ) as connection:
         found = registry.current(connection, gate)
-        return {"data": presenting.verdict_data(connection, found, shared.database.now())}
+        data = presenting.verdict_data(connection, found, shared.database.now())
+    return JSONResponse({"data": data})
 
 
 @router.get(
@@ -69,11 +72,11 @@ def verdict(gate: GateName, shared: Shared, _: Reader) -> dict[str, Any]:
 def policy(
     gate: GateName,
     shared: Shared,
-    _: Reader,
+    given: Credentials,
     known: Annotated[str | None, Header(alias="If-None-Match")] = None,
 ) -> Response:
     """Which policy to run now, with its file if it is one."""
-    with shared.database.reading() as connection:
+    with reading_as(shared, given, Scope.READ) as connection:
         found = registry.current(connection, gate)
         data = presenting.policy_data(connection, found, shared.database.now())
     body = json.dumps({"data": data}).encode()
