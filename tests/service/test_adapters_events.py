@@ -4,6 +4,7 @@ import base64
 import contextlib
 import datetime
 import json
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -300,7 +301,7 @@ def test_an_event_outlives_a_server_that_is_killed_before_it_is_delivered(tmp_pa
             secret = server.http.put("/v1/endpoints/e", json={"url": receiver.url}).json()["data"]["secret"]
             server.put("g")
             receiver.wait(lambda got: len(got) == 1)  # it was committed, and is on its way
-            server.kill()
+            server.end(signal.SIGKILL)
         held.set()
         with running(tmp_path / "data", server.token) as again:
             got = receiver.wait(lambda got: len(got) == 2)

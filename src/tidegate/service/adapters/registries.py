@@ -24,6 +24,7 @@ from ..events.tables import model_versions
 API = "/api/2.0/mlflow"
 ALIAS = "/registered-models/alias"
 MOST_TAG = 4_000
+TAKEN_BACK = "rolled_back"  # the status of a pass that a rollback, or a new definition, has ended
 TAGS = ("status", "verdict", "reason", "sentence", "decided_at", "record_sha256")
 OK = Outcome(True)
 
@@ -89,9 +90,8 @@ def tell(database: Database, endpoint: Row[Any], event: Row[Any]) -> Outcome:
     target, data = Registry.of(endpoint), json.loads(event.body)["data"]
     _adopt(database, endpoint.gate, event.type, data)
     try:
-        for version, tags in _decided(database, endpoint.gate, data.get("evaluation")):
-            for key, value in tags.items():
-                target.tag(version, key, value)
+        for version in _decided(database, endpoint.gate, data.get("evaluation")):
+            _retag(database, endpoint.gate, target, version)
         _bring(database, endpoint.gate, target)
     except _Refused as refused:
         return refused.outcome
@@ -111,19 +111,31 @@ def _adopt(database: Database, gate: str, kind: str, data: Mapping[str, Any]) ->
         connection.execute(waiting.values(evaluation=data["evaluation"]))
 
 
-def _decided(database: Database, gate: str, evaluation: str | None) -> list[tuple[str, dict[str, str]]]:
-    """The versions that an evaluation decided on, each with its tags as they are now."""
+def _decided(database: Database, gate: str, evaluation: str | None) -> list[Row[Any]]:
+    """The versions that an evaluation decided on."""
     table = model_versions
+    found = select(table).where(table.c.gate == gate, table.c.evaluation == evaluation)
     with database.reading() as connection:
-        found = select(table).where(table.c.gate == gate, table.c.evaluation == evaluation)
-        rows = [] if evaluation is None else connection.execute(found).all()
-        return [(row.version, _tags(connection, gate, row.evaluation)) for row in rows]
+        return [] if evaluation is None else list(connection.execute(found))
+
+
+def _retag(database: Database, gate: str, target: Registry, version: Row[Any]) -> None:
+    """Say on a version what is true of it now."""
+    with database.reading() as connection:
+        tags = _tags(connection, gate, version.evaluation)
+    for key, value in tags.items():
+        target.tag(version.version, key, value)
 
 
 def _tags(connection: Connection, gate: str, evaluation: str) -> dict[str, str]:
     row = evaluations.of_id(connection, evaluation)
     definition = registry.definition_at(connection, row.gate, row.version)
     data = presenting.evaluation_data(connection, row, gate, definition)
+    if (
+        data["status"] == Status.PASS.value
+        and row.sequence <= registry.of_id(connection, row.gate).row.barrier
+    ):
+        data = {**data, "status": TAKEN_BACK}
     said = {f"tidegate.{name}": str(data[name])[:MOST_TAG] for name in TAGS if data[name] is not None}
     return {"tidegate.gate": gate, "tidegate.evaluation": evaluation, **said}
 
@@ -142,8 +154,9 @@ def _bring(database: Database, gate: str, target: Registry) -> None:
     elif wanted is None:
         ours = [row for row in rows if row.version == holder and row.promoted]
         if ours:
-            target.tag(ours[0].version, "tidegate.status", "rolled_back")
+            _retag(database, gate, target, ours[0])
             target.move(ours[0].previous)
+            _let_go(database, gate)
 
 
 def _versions(connection: Connection, gate: str) -> list[Row[Any]]:
@@ -172,8 +185,14 @@ def _passed(connection: Connection, version: Row[Any]) -> bool:
 
 def _promised(database: Database, gate: str, wanted: Row[Any], holder: str | None) -> None:
     """Remember whose the alias was, before it moves."""
+    _let_go(database, gate)
+    this = update(model_versions).where(model_versions.c.number == wanted.number)
+    with database.writing() as connection:
+        connection.execute(this.values(promoted=True, previous=holder))
+
+
+def _let_go(database: Database, gate: str) -> None:
+    """The alias is nowhere now where it was put for this gate."""
     table = model_versions
     with database.writing() as connection:
         connection.execute(update(table).where(table.c.gate == gate).values(promoted=False))
-        this = update(table).where(table.c.number == wanted.number)
-        connection.execute(this.values(promoted=True, previous=holder))
