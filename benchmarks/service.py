@@ -165,7 +165,7 @@ def answers_under_load(one: Service, seconds: float) -> tuple[str, float]:
     for asker in askers:
         asker.start()
     time.sleep(max(0.0, start - time.time()))
-    sent = 0
+    sent, used = 0, cpu_seconds(one.process)
     for number, content in enumerate(bodies):
         due = start + number * BATCH / 5000
         time.sleep(max(0.0, due - time.time()))
@@ -176,11 +176,15 @@ def answers_under_load(one: Service, seconds: float) -> tuple[str, float]:
         if time.time() - start > seconds:
             break
     rate = sent / (time.time() - start)
+    share = (cpu_seconds(one.process) - used) / (time.time() - start)
     took = [1000 * one for _ in askers for one in found.get()]
     for asker in askers:
         asker.join()
     half, most = np.percentile(took, (50, 99))
-    return f"p50 {half:.1f} ms, p99 {most:.1f} ms over {len(took):,} requests", rate
+    return (
+        f"p50 {half:.1f} ms, p99 {most:.1f} ms over {len(took):,} requests; the server took {share:.0%} of a core",
+        rate,
+    )
 
 
 def evaluation_seconds(one: Service) -> tuple[float, float, str]:
@@ -203,6 +207,12 @@ def million(one: Service) -> list[float]:
             one.send("million", content, PARQUET)
         found.append(_memory(one.process))
     return found
+
+
+def cpu_seconds(process: int) -> float:
+    """What the process has used of the processors."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _memory(process: int) -> float:

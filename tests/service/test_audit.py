@@ -13,10 +13,9 @@ from tidegate import SoftmaxPolicy
 from tidegate.policies import policy_values
 from tidegate.service import accepting, audit, deciding, evaluations, registry, standing, uploads
 from tidegate.service.answers import Asked
-from tidegate.service.database import Database, sqlite_url
+from tidegate.service.database import Database, opened, sqlite_url
 from tidegate.service.definitions import definition_of
 from tidegate.service.proving import prove
-from tidegate.service.server import opened
 
 from .serving import DEFINITION, NDJSON, rows
 

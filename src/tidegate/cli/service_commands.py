@@ -91,19 +91,21 @@ def token_new(
 ) -> None:
     """Make a token and print it, this once. Exit code 0."""
     _require_extra()
-    from ..service import server, tokens
+    from ..service import database as store
+    from ..service import tokens
 
     life = None if expires == "never" else expires
-    typer.echo(tokens.new_token(server.opened(data, database), name, scopes, life))
+    typer.echo(tokens.new_token(store.opened(data, database), name, scopes, life))
 
 
 @token_app.command("list")
 def token_list(data: Data = DATA, database: Address = None) -> None:
     """All tokens: their names, scopes and times, never themselves. Exit code 0."""
     _require_extra()
-    from ..service import server, tokens
+    from ..service import database as store
+    from ..service import tokens
 
-    with server.opened(data, database).reading() as connection:
+    with store.opened(data, database).reading() as connection:
         for one in tokens.listed(connection):
             end = f"revoked {one.revoked_at}" if one.revoked_at else f"until {one.expires_at or 'revoked'}"
             typer.echo(printable(f"{one.name}: {' '.join(one.scopes)}, {end}"))
@@ -117,9 +119,10 @@ def token_revoke(
 ) -> None:
     """End a token now. Exit code 0; 2 if there is none of this name."""
     _require_extra()
-    from ..service import server, tokens
+    from ..service import database as store
+    from ..service import tokens
 
-    tokens.revoke(server.opened(data, database), name)
+    tokens.revoke(store.opened(data, database), name)
     typer.echo(printable(f"The token '{name}' is revoked."))
 
 
@@ -141,11 +144,12 @@ def audit_verify(
     Exit code 0 if all of it holds, 2 if not.
     """
     _require_extra()
-    from ..service import proving, server
+    from ..service import database as store
+    from ..service import proving
     from .compiled import keep_programs
 
     keep_programs()
-    proof = proving.prove(server.opened(data, database), replay, head)
+    proof = proving.prove(store.opened(data, database), replay, head)
     for line in proof.lines:
         typer.echo(printable(line))
     raise typer.Exit(0 if proof.holds else 2)

@@ -65,9 +65,10 @@ def flags() -> dict[str, str]:
     """The flag of each argument that a command for logs takes."""
     from .flags import spread
     from .log_commands import COMMANDS
+    from .service_commands import serve
 
     found = dict(_OTHER_NAMES)
-    for command in COMMANDS:
+    for command in (*COMMANDS, serve):
         function = spread(command)
         hints = get_type_hints(command, include_extras=True)
         for name, parameter in inspect.signature(function).parameters.items():

@@ -93,6 +93,17 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{folder / 'tidegate.sqlite'}"
 
 
+def opened(data: Path, url: str | None = None) -> Database:
+    """The database of a data folder, or that of an address, brought up to date."""
+    try:
+        data.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SettingsError(f"cannot make the folder {data}: {error.strerror or error}.") from error
+    database = Database(sqlite_url(data) if url is None else url)
+    database.upgrade()
+    return database
+
+
 @contextlib.contextmanager
 def room_needed() -> Iterator[None]:
     """A full disk is refused as such, and told in the log."""

@@ -136,7 +136,7 @@ class GateDefinition(BaseModel):
         raise SettingsError(
             f"lookahead is '{self.lookahead}', which is no number of episodes.",
             expected="a number of episodes for the window",
-            remedy="Set `window`.",
+            remedy="Give the definition a window.",
         )
 
     @functools.cached_property

@@ -13,7 +13,7 @@ from ..gates.locking import locked
 from . import evaluations, registry, tokens, uploads
 from .adapters import registries
 from .app import make_app
-from .database import Database, sqlite_url
+from .database import Database, opened
 from .definitions import definition_of, read_definitions
 from .events import configured
 from .events.sender import Sender
@@ -28,17 +28,6 @@ CONFIG = "config"  # who defines what stands in the file of gates
 
 class _Busy(SettingsError):
     """Another server uses the folder."""
-
-
-def opened(data: Path, url: str | None = None) -> Database:
-    """The database of a data folder, or that of an address, brought up to date."""
-    try:
-        data.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise SettingsError(f"cannot make the folder {data}: {error.strerror or error}.") from error
-    database = Database(sqlite_url(data) if url is None else url)
-    database.upgrade()
-    return database
 
 
 def serve(
