@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tidegate.errors import SettingsError
 from tidegate.service import audit
 from tidegate.service.database import Database, sqlite_url
 from tidegate.service.evaluations import clock
-from tidegate.service.events import configured, endpoints, outbox, posting, queue, signing
+from tidegate.service.events import configured, endpoints, outbox, posting, queue, signing, tables
 from tidegate.service.events.sender import Sender
 from tidegate.service.refusals import NotFound
 
@@ -36,6 +38,12 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     found.upgrade()
     yield found
     found.close()
+
+
+def test_migrations_make_the_tables_that_the_code_knows(database: Database) -> None:
+    with database.reading() as connection:
+        differences = compare_metadata(MigrationContext.configure(connection), tables.events.metadata)
+    assert differences == []
 
 
 def happen(database: Database, kind: str = "policy.rolled_back", gate: str = "g") -> None:
