@@ -25,6 +25,8 @@ and the kept answer are written with the thing itself:
     watching      the watch of what was released: `note` in every ingest, `watch` in the worker
     audit         the chain of entries; `proving` walks it and replays decisions
     tokens        who may do what
+    events/       what happened, told to whoever asked for it, at least once
+    adapters/     the same answers in the words of Flagger, OpenFeature and MLflow
 
 What computes, in a process of its own:
 

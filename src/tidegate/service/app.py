@@ -15,7 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..errors import TidegateError
+from .adapters import flagger, mlflow, ofrep
 from .database import Database
+from .events import routes as events
+from .events.numbers import EventNumbers
 from .limits import MOST_BODY, RATE, BodyLimit, RateLimit
 from .metrics import Metrics
 from .page import page
@@ -25,6 +28,7 @@ from .state import State
 
 log = logging.getLogger("tidegate.service")
 ROUTERS = (gates.router, episodes.router, evaluations.router, policies.router, audit.router, health.router)
+ADAPTERS = (events.router, flagger.router, ofrep.router, mlflow.router)
 
 
 def make_app(
@@ -44,7 +48,8 @@ def make_app(
         redoc_url=None,
     )
     app.state.tidegate = State(database, wake, ready, RateLimit(rate), Metrics(database))
-    for router in ROUTERS:
+    app.state.tidegate.metrics.registry.register(EventNumbers(database))
+    for router in (*ROUTERS, *ADAPTERS):
         app.include_router(router)
     app.include_router(page.router)
     app.add_middleware(BodyLimit, most=most_body)

@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, insert, select, update
 
 from . import schema
 from .database import Database
+from .events import outbox
 
 START = "0" * 64
 PAGE = 1_000
@@ -66,6 +67,7 @@ def append(
     row = {**dataclasses.asdict(entry), "content": _written(entry.content)}
     connection.execute(insert(schema.audit).values(row))
     connection.execute(update(schema.audit_head).values(sequence=entry.sequence, sha256=entry.sha256))
+    outbox.note(connection, entry)
     return entry
 
 

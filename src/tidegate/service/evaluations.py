@@ -43,12 +43,17 @@ def request(database: Database, name: str, dry_run: bool, asked: Asked, by: str)
         earlier = asked.earlier(connection)
         if earlier is not None:
             return earlier
-        at = database.now()
-        evaluation = _insert(connection, gate, gate.row.batches, None, dry_run, by, at)
-        told = {"evaluation": evaluation, "version": gate.version, "dry_run": dry_run}
-        audit.append(connection, at, "evaluation.requested", name, by, told)
+        evaluation = put(connection, gate, dry_run, database.now(), by)
         body = {"data": {"id": evaluation, "status": WAITING, "url": f"/v1/evaluations/{evaluation}"}}
         return asked.keep(connection, Answer(ACCEPTED, body))
+
+
+def put(connection: Connection, gate: registry.Gate, dry_run: bool, at: str, by: str) -> str:
+    """Put an evaluation of all that is stored into the queue, in a transaction of the caller's."""
+    evaluation = _insert(connection, gate, gate.row.batches, None, dry_run, by, at)
+    told = {"evaluation": evaluation, "version": gate.version, "dry_run": dry_run}
+    audit.append(connection, at, "evaluation.requested", gate.name, by, told)
+    return evaluation
 
 
 def enqueue_window(

@@ -11,9 +11,12 @@ import uvicorn
 from ..errors import SettingsError
 from ..gates.locking import locked
 from . import evaluations, registry, tokens, uploads
+from .adapters import registries
 from .app import make_app
 from .database import Database, opened
 from .definitions import definition_of, read_definitions
+from .events import configured
+from .events.sender import Sender
 from .limits import MOST_BODY, RATE
 from .workers import Worker
 
@@ -50,13 +53,15 @@ def serve(
                 f"The first token, shown this once; it may do everything for {tokens.DEFAULT_LIFE}:\n{first}",
                 flush=True,
             )
-        worker = Worker(database, data)
+        worker, sender = Worker(database, data), Sender(database, registries.CARRIERS)
         app = make_app(database, wake=worker.wake, ready=lambda: worker.alive, rate=rate, most_body=most_body)
         worker.start()
+        sender.start()
         log.info("Tidegate listens on http://%s:%s, data in %s", host, port, database.place)
         try:
             uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)
         finally:
+            sender.stop()
             worker.stop()
             database.close()
 
@@ -70,6 +75,7 @@ def configure(database: Database, path: Path) -> None:
                 values[role] = f"policy:sha256:{_uploaded(database, path.parent / file)}"
         gate, changed = registry.define(database, name, definition_of(values), CONFIG)
         log.info("gate %s: version %s%s", name, gate.version, " is new" if changed else "")
+    configured.configure(database, path, CONFIG)
 
 
 def _uploaded(database: Database, path: Path) -> str:

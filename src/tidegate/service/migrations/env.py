@@ -2,6 +2,7 @@
 
 from alembic import context
 
+from tidegate.service.events import tables  # noqa: F401 - which belong to the metadata
 from tidegate.service.schema import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
