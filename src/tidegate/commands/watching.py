@@ -20,7 +20,7 @@ from ..reasons import Status
 from ..record import plain, sealed, thinned
 from .asking import ColumnNames, Named, asked
 from .conditions import Conditions, written
-from .gating import decide
+from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, PolicyLike, Stage, open_log, policy_name, silent
 from .origins import episode_times, time_of_log
@@ -120,13 +120,7 @@ class WatchRecord(Shown):
     def sentence(self) -> str:
         """The reason in words, with what shows it."""
         harm = self.signal.harm
-        if harm is None:
-            return self.reason.sentence
-        if harm.reason is WatchReason.NOT_FINITE:
-            return f"{harm.reason.sentence} It is in '{harm.sequence}'."
-        if harm.sequence == self.watch.names[0]:
-            return harm.reason.sentence
-        return f"the guardrail '{harm.sequence}' is shown to be broken since the release, beyond chance."
+        return self.reason.sentence if harm is None else harm.sentence
 
     @property
     def headline(self) -> str:
@@ -189,7 +183,7 @@ def watch(
     opened = open_log(with_outcomes(wanted.log, rails), seed=seed, stage=stage)
     new, opened = opened.policy(candidate)
     old, opened = opened.policy(safe)
-    released = _released(opened, since)
+    released = released_episodes(opened, since)
     stage("watching")
     signal, curves = _scanned(chosen, new, old, released)
     settled = wanted.settings.over(released.span, opened.loaded.time)
@@ -204,7 +198,7 @@ def watch(
     )  # fmt: skip
 
 
-def _released(opened: OpenLog, since: str | float | None) -> EpisodeLog:
+def released_episodes(opened: OpenLog, since: str | float | None = None) -> EpisodeLog:
     """The episodes since the release, in the order of their numbers."""
     log = opened.log
     rows = np.argsort(np.asarray(log.episode_numbers), kind="stable")
@@ -251,9 +245,14 @@ def _forecast(
     held_out = HeldOutEpisodes(released, released.span)
     trial = Trial(opened, names, policies, held_out, None, Overlap.ELSEWHERE, None, settings, seed)
     record = decide(trial, Conditions(), silent)
+    return warning_of(record)
+
+
+def warning_of(record: GateRecord) -> ForecastWarning:
+    """What a forecast says of a policy that was released."""
     advantage = record.advantage
     return ForecastWarning(
-        lookahead=settings.forecast().lookahead,
+        lookahead=record.settings.forecast().lookahead,
         status=record.status,
         reason=record.reason.name,
         point=advantage.point,

@@ -128,6 +128,15 @@ class Evidence:
     margin: float
     level: float
 
+    @property
+    def sentence(self) -> str:
+        """The reason in words, with what shows it."""
+        if self.reason is WatchReason.NOT_FINITE:
+            return f"{self.reason.sentence} It is in '{self.sequence}'."
+        if self.sequence == REWARD:
+            return self.reason.sentence
+        return f"the guardrail '{self.sequence}' is shown to be broken since the release, beyond chance."
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class WatchState:

@@ -22,7 +22,6 @@ and the kept answer are written with the thing itself:
     evaluations   the queue: asked, claimed, decided once
     budgets       error budgets as rows, by the rules of `gates.ledger`
     standing      which policy runs now; approvals, releases, rollbacks
-    watching      the watch of what was released: `note` in every ingest, `watch` in the worker
     audit         the chain of entries; `proving` walks it and replays decisions
     tokens        who may do what
     events/       what happened, told to whoever asked for it, at least once
@@ -32,6 +31,7 @@ What computes, in a process of its own:
 
     worker        takes from the queue, at low priority; `workers` starts it again when it dies
     deciding      one evaluation: episodes from the store, `tidegate.gate`, the decision into the store
+    watching      the watch of what was released: new batches, `gates.watch`, a rollback where harm is shown
 
 What it stands on:
 

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, select, update
 from sqlalchemy.exc import IntegrityError
 
-from . import audit, batches, evaluations, registry, schema, uploads, watching
+from . import audit, batches, evaluations, registry, schema, uploads
 from .answers import Answer, Asked
 from .database import Database
 from .ingest import Rows, format_of, policy_files, read_rows
@@ -50,7 +50,6 @@ def _stored(
     counts = {"batches": batch.number, "episodes": batch.total, "steps": gate.row.steps + rows.steps}
     connection.execute(update(schema.gates).where(schema.gates.c.id == gate.id).values(counts))
     evaluations.enqueue_window(connection, gate, batch.number, gate.row.episodes, batch.total, at)
-    watching.note(connection, gate, batch.number)
     told = {"batch": batch.number, "sha256": rows.sha256, "episodes": rows.episodes, "steps": rows.steps}
     audit.append(connection, at, "episodes.ingested", gate.name, by, told)
     return asked.keep(

@@ -9,15 +9,16 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row
 
 from ..commands.conditions import error_record
 from ..commands.gating import GateRecord, gate
 from ..commands.opening import LogFile
+from ..commands.watching import warning_of
 from ..errors import TidegateError
 from ..gates.ledger import Grant
 from ..reasons import Status
-from ..record import SEAL
+from ..record import SEAL, plain
 from . import audit, batches, budgets, evaluations, registry, standing, uploads
 from .database import Database, stamp
 from .definitions import GateDefinition
@@ -163,6 +164,25 @@ def store(
     counts = not row.dry_run and content["status"] == Status.PASS.value and row.version == owner.version
     if counts and not definition.approvers:
         standing.settle(connection, owner.row, definition, row, at, row.by)
+    if record is not None:
+        _warn(connection, owner.row, row, record, at)
+
+
+def _warn(connection: Connection, gate: Row[Any], evaluation: Row[Any], record: GateRecord, at: str) -> None:
+    """A window that forecasts no advantage of what is released warns; it takes nothing back."""
+    asked_since = evaluation.sequence > gate.barrier and evaluation.version == gate.version
+    if gate.in_force is None or evaluation.window is None or not asked_since:
+        return
+    warning = warning_of(record)
+    if warning.warns:
+        told = {
+            "evaluation": evaluation.id,
+            "window": evaluation.window,
+            "reason": "FORECAST",
+            "sentence": warning.sentence,
+            "forecast": plain(warning),
+        }
+        standing.warn(connection, gate, at, evaluation.by, told)
 
 
 def _stamped(moment: str) -> str:

@@ -52,7 +52,7 @@ def evaluation_data(
 
 
 def gate_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str, Any]:
-    """A gate: its definition, how much it has seen, and what runs."""
+    """A gate: its definition, how much it has seen, what runs, and what the watch of that says."""
     row = gate.row
     return {
         "name": gate.name,
@@ -65,6 +65,7 @@ def gate_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str
         "episodes": row.episodes,
         "steps": row.steps,
         "policy": policy_summary(connection, gate, now),
+        "watch": None if row.watch_state is None else json.loads(row.watch_state)["signal"],
         "url": f"/v1/gates/{gate.name}",
     }
 

@@ -142,6 +142,11 @@ def roll_back(
     _end(connection, gate, at, by, "policy.rolled_back", told)
 
 
+def warn(connection: Connection, gate: Row[Any], at: str, by: str, told: Mapping[str, Any]) -> None:
+    """Something that may become a rollback is told; which policy runs stays as it is."""
+    audit.append(connection, at, "policy.warned", gate.name, by, told)
+
+
 def withdraw(connection: Connection, gate: Row[Any], at: str, by: str) -> None:
     """What is released ends, because the gate is about to ask something else."""
     if gate.in_force is not None:

@@ -93,6 +93,8 @@ def _said(one: audit.Entry) -> str:
             return "The candidate was released."
         case "policy.rolled_back":
             return f"Back to the safe policy{_because(told.get('reason'))}"
+        case "policy.warned":
+            return f"Warning: {told['sentence']}"
         case "policy.withdrawn":
             return "The release ended: the gate asks something else."
         case "token.created":

@@ -128,6 +128,26 @@ class PolicyAnswer(BaseModel):
     data: PolicyNow
 
 
+class Sequence(BaseModel):
+    """A mean advantage since the release, more being better, and what bounds it."""
+
+    name: str
+    mean: float | None
+    lower: float | None
+    upper: float | None
+    margin: float
+    level: float
+    harmful: bool
+
+
+class WatchNow(BaseModel):
+    """What the watch of the release says after the newest batch that it has seen."""
+
+    reason: str
+    episodes: int
+    sequences: list[Sequence]
+
+
 class Gate(BaseModel):
     """A gate as it is now."""
 
@@ -141,6 +161,7 @@ class Gate(BaseModel):
     episodes: int
     steps: int
     policy: PolicySummary
+    watch: WatchNow | None
     url: str
 
 
