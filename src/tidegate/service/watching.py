@@ -35,7 +35,7 @@ from .ingest import needed_columns, policy_files
 
 log = logging.getLogger("tidegate.service")
 WATCH = "watch"  # who rolls back and warns, where nobody did
-MOST_BATCHES = 100  # in one look, so that evaluations need not wait for long
+MOST_BATCHES = 20  # in one look, so that evaluations need not wait for long
 
 
 class Blind(enum.Enum):
