@@ -114,15 +114,14 @@ def multiscale_settings(
     lookahead: int = 4,
     gradient_steps: int | Array = 14,
     entropy_weight: float | Array = 0.02,
-    train_fraction: float = 0.75,
+    train_fraction: float = 0.5,
     alpha: float = 0.05,
 ) -> SpinSettings:
     """SPIN's loop with Tidegate's own test; a loop explores little by little, so support is not checked.
 
     Over a few actions without a state, the candidate is chosen in closed form (`ByAction`) and
     `gradient_steps` do not matter; any other policy is climbed to. A policy that keeps exploring is better
-    known, and so are its alternatives: the entropy weight is for rewards of about 1. The search has three
-    quarters of the episodes: a paired test needs fewer than it takes to find what is best.
+    known, and so are its alternatives: the entropy weight is for rewards of about 1.
     """
     forecast = multiscale_forecast(ForecastSettings(lookahead, alpha=alpha, support_z=float("inf")))
     search = SearchSettings(
