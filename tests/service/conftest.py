@@ -14,8 +14,8 @@ def postgres() -> Iterator[Path]:
         yield folder
 
 
-# Everything over HTTP on SQLite; `make verify` repeats it on PostgreSQL, on which `make test` tries what databases
-# do differently: definitions, events, kills, two servers at once.
+# Everything over HTTP on SQLite; `make verify` repeats it on PostgreSQL. What databases do differently is
+# tried on both by `make test`: definitions, events, kills, two servers at once.
 DATABASES = ["sqlite", pytest.param("postgresql", marks=pytest.mark.verify)]
 
 
