@@ -300,9 +300,9 @@ def test_buttons_are_for_those_who_may_press_them(server: Server) -> None:
 
 
 def test_a_person_approves_once_and_rolls_back_what_was_shown(server: Server) -> None:
-    evaluation = released(server, "spoken", approvers=["speaker"])
+    evaluation = released(server, "approved-by-hand", approvers=["speaker"])
     speaker = visitor(server, "speaker", "read,approve")
-    assert "waits for approval" in speaker.see("/gates/spoken").text
+    assert "waits for approval" in speaker.see("/gates/approved-by-hand").text
     place, token = f"/evaluations/{evaluation}/approval", speaker.see("/").form_token
     assert speaker.send(place, token, state="perhaps").status_code == 422
     assert speaker.send(place, token, state="approved", comment="x" * 2001).status_code == 422
@@ -310,20 +310,20 @@ def test_a_person_approves_once_and_rolls_back_what_was_shown(server: Server) ->
     assert (answer.status_code, answer.headers["Location"]) == (303, f"/evaluations/{evaluation}")
     assert "Approved. The decision holds" in speaker.see(f"/evaluations/{evaluation}").text
     assert "Approved. The decision holds" not in speaker.see(f"/evaluations/{evaluation}").text  # said once
-    assert server.policy("spoken")["policy"] == "candidate"
+    assert server.policy("approved-by-hand")["policy"] == "candidate"
     again = speaker.send(place, token, state="rejected")
     assert again.status_code == 409
     assert "approved by" in again.text
-    stale = speaker.send("/gates/spoken/roll-back", token, evaluation="another", comment="")
+    stale = speaker.send("/gates/approved-by-hand/roll-back", token, evaluation="another", comment="")
     assert stale.status_code == 409
-    assert server.policy("spoken")["policy"] == "candidate"
-    done = speaker.send("/gates/spoken/roll-back", token, evaluation=evaluation, comment="it hurts")
-    assert done.headers["Location"] == "/gates/spoken"
-    text = speaker.see("/gates/spoken").text
+    assert server.policy("approved-by-hand")["policy"] == "candidate"
+    done = speaker.send("/gates/approved-by-hand/roll-back", token, evaluation=evaluation, comment="it hurts")
+    assert done.headers["Location"] == "/gates/approved-by-hand"
+    text = speaker.see("/gates/approved-by-hand").text
     assert "Rolled back. The safe policy runs" in text
     assert "it hurts" in text
-    assert server.policy("spoken")["policy"] == "safe"
-    assert "nothing to roll back" in speaker.see("/gates/spoken/roll-back").text
+    assert server.policy("approved-by-hand")["policy"] == "safe"
+    assert "nothing to roll back" in speaker.see("/gates/approved-by-hand/roll-back").text
 
 
 def test_an_empty_gate_says_what_to_do_and_a_decision_is_asked_for(server: Server) -> None:
@@ -426,4 +426,6 @@ def test_behind_tls_the_cookie_is_secure(quiet: Database) -> None:
 
 def test_the_page_is_not_in_the_openapi_document(server: Server) -> None:
     paths = server.http.get("/openapi.json").json()["paths"]
-    assert not [one for one in paths if not one.startswith(("/v1/", "/healthz", "/readyz", "/metrics"))]
+    assert not [
+        one for one in paths if not one.startswith(("/v1/", "/ofrep/v1/", "/healthz", "/readyz", "/metrics"))
+    ]
