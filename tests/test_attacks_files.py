@@ -92,7 +92,7 @@ def test_every_file_is_written_by_one_function() -> None:
     found = {one for path in ROOT.rglob("*.py") for one in _writes(path)}
     # A private key must not exist yet, and nobody else may read it, not even for a moment.
     # A compiled program is no one's work: one that is lost is made again, one that is cut short is not used.
-    # The last two write into a temporary folder of their own, which goes when they end.
+    # The temporary ones write into a folder of their own, which goes when they end.
     assert found == {
         "record.py: open", "gates/signatures.py: open", "arrays.py: write_bytes", "service/uploads.py: write_bytes",
         "experiments/serve_demo.py: open",
