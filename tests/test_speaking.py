@@ -18,8 +18,11 @@ ROOT = Path(tidegate.__file__).parent
 # Options of other programs.
 OTHER_PROGRAMS = {"--format=%H"}
 A_PROGRAM = "experiments/serve_demo.py"  # with options of its own
-# What stands in backquotes and is no setting: commands, and what a user may call or write.
-NOT_SETTINGS = {"backtest", "check", "evaluate", "gate", "improve", "plan", "to_dict", "verify"}
+# What stands in backquotes and is no setting: commands, what a user may call or write, keys of gates.toml.
+NOT_SETTINGS = {
+    *("backtest", "check", "evaluate", "gate", "improve", "plan", "verify"),
+    *("to_dict", "token", "secret", "secret_env"),
+}
 
 
 def sentences() -> Iterator[tuple[str, str]]:

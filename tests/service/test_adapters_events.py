@@ -213,10 +213,14 @@ def test_a_slow_endpoint_holds_up_only_itself(database: Database) -> None:
         sender = Sender(database)
         sender.start()
         quick.wait(lambda got: len(got) == 6)
-        assert len(slow.got) == 1
+        assert len(_ids(slow.got)) == 1  # perhaps more than once, on a machine that is slow itself
         held.set()
-        slow.wait(lambda got: len(got) == 6)
+        slow.wait(lambda got: len(_ids(got)) == 6)
         sender.stop()
+
+
+def _ids(got: list[Got]) -> set[str]:
+    return {one.headers["webhook-id"] for one in got}
 
 
 def test_an_attempt_at_nothing_says_what_is_wrong() -> None:
