@@ -23,6 +23,7 @@ NDJSON = "application/x-ndjson"
 PARQUET = "application/vnd.apache.parquet"
 PATIENCE = 120.0
 DEFINITION: dict[str, Any] = {"candidate": "column:new_prob", "lookahead": 20, "window": 1_000_000}
+RELEASE: dict[str, Any] = {"mode": "release", "safe": "column:safe_prob"}
 
 
 def rows(count: int, first: int = 0, better: float = 0.4, seed: int = 0) -> pl.DataFrame:
@@ -35,6 +36,7 @@ def rows(count: int, first: int = 0, better: float = 0.4, seed: int = 0) -> pl.D
             "action": action,
             "behavior_prob": np.full(count, 0.5),
             "new_prob": np.where(action == 1, 0.9, 0.1),
+            "safe_prob": np.full(count, 0.5),
             "reward": 0.5 + better * action + 0.1 * rng.normal(size=count),
             "harm": rng.poisson(0.2, count),
         }

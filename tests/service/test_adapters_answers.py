@@ -18,7 +18,7 @@ from openfeature.exception import ErrorCode
 from openfeature.flag_evaluation import Reason
 
 from .adapting import new_token
-from .serving import Server, rows
+from .serving import RELEASE, Server, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "service-adapters.md"
 STATES = {"pass": 0.4, "fail": -0.4, "inconclusive": 0.0, "error": None}
@@ -149,7 +149,7 @@ def test_flagger_promotes_what_passed_and_rolls_back_what_failed(
 
 
 def test_flagger_rolls_back_what_was_taken_back_until_the_next_decision(server: Server) -> None:
-    server.put("canary", mode="release")
+    server.put("canary", **RELEASE)
     server.send("canary", rows(300))
     server.decided(server.evaluate("canary"))
     assert ask_as_flagger(server, "canary", "confirm-promotion").status_code == 200

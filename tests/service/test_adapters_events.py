@@ -26,7 +26,7 @@ from tidegate.service.refusals import NotFound
 from .adapting import new_token
 from .postgres import new_database
 from .receiving import Got, Say, receiving
-from .serving import Server, rows, running
+from .serving import RELEASE, Server, rows, running
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -258,7 +258,7 @@ def test_events_of_a_gate_arrive_and_are_listed_with_their_deliveries(server: Se
         assert made.status_code == 201
         secret = made.json()["data"]["secret"]
         assert server.http.put("/v1/endpoints/told", json=asked).json()["data"]["secret"] is None
-        server.put("told", mode="release", approvers=["first"])
+        server.put("told", **RELEASE, approvers=["first"])
         server.send("told", rows(300))
         evaluation = server.evaluate("told")
         server.decided(evaluation)

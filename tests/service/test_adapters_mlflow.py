@@ -24,7 +24,7 @@ from tidegate.service.events.sender import Sender
 
 from .adapting import database_of
 from .receiving import Say
-from .serving import DEFINITION, Server, rows, running
+from .serving import DEFINITION, RELEASE, Server, rows, running
 from .test_adapters_events import database, settled
 from .tracking import ALIAS, MODEL, Standing, interpreter, real, small
 
@@ -167,7 +167,7 @@ def test_a_new_version_is_decided_on_tagged_promoted_and_taken_back(
     until(lambda: registry.aliases[ALIAS] == "1")
     assert registry.tags["2"]["tidegate.status"] == "rolled_back"
     settled(server, "ranking")
-    server.http.put("/v1/gates/ranking", json={**DEFINITION, "mode": "release", "alpha": 0.04})
+    server.http.put("/v1/gates/ranking", json={**DEFINITION, **RELEASE, "alpha": 0.04})
     settled(server, "ranking")
     assert registry.aliases[ALIAS] == "1"  # it was there before, and stays
     secrets = server.http.get("/v1/endpoints").text + server.http.get("/v1/audit").text

@@ -17,7 +17,7 @@ from tidegate.service.database import Database, opened, sqlite_url
 from tidegate.service.definitions import definition_of
 from tidegate.service.proving import prove
 
-from .serving import DEFINITION, NDJSON, rows
+from .serving import DEFINITION, NDJSON, RELEASE, rows
 
 
 @dataclasses.dataclass
@@ -53,7 +53,7 @@ def database(tmp_path: Path) -> Database:
 @pytest.fixture
 def decided(database: Database) -> Database:
     """A gate with two batches, a budget, a release, and a rollback."""
-    definition = {**DEFINITION, "mode": "release", "budget": "team"}
+    definition = {**DEFINITION, **RELEASE, "budget": "team"}
     registry.define(database, "one", definition_of(definition), "test")
     for first in (0, 150):
         send(database, "one", rows(150, first))

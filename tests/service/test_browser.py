@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from .serving import Server, rows, running
+from .serving import RELEASE, Server, rows, running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
@@ -47,8 +47,8 @@ def served(browser: "Browser", tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A server with gates in every state that a page shows."""
     with running(Path(tmp_path_factory.mktemp("browser")) / "data") as server:
         for gate in ("by-mouse", "by-keyboard", "waiting"):
-            server.put(gate, mode="release", approvers=["first"])
-        server.put("running", mode="release")
+            server.put(gate, **RELEASE, approvers=["first"])
+        server.put("running", **RELEASE)
         server.put("empty-with-a-rather-long-name-that-fills-the-whole.line-or-more")
         for gate in ("by-mouse", "by-keyboard", "waiting", "running"):
             server.send(gate, rows(300))

@@ -10,7 +10,7 @@ from tidegate import SettingsError
 from tidegate.client import Client, ServiceRefusal
 from tidegate.client.pushing import parts, push
 
-from .serving import DEFINITION, Server, rows
+from .serving import DEFINITION, RELEASE, Server, rows
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def client(server: Server) -> Client:
 
 
 def test_the_client_goes_all_the_way(client: Client) -> None:
-    client.define("client", {**DEFINITION, "mode": "release"})
+    client.define("client", {**DEFINITION, **RELEASE})
     assert client.send("client", rows(100))["episodes"] == 100
     assert client.send("client", rows(100, 100).to_pandas())["total"] == 200
     assert client.send("client", rows(100, 200).to_dicts())["total"] == 300

@@ -19,7 +19,7 @@ from tidegate.service.schema import metadata
 from tidegate.service.server import configure
 
 from .postgres import new_database
-from .serving import DEFINITION
+from .serving import DEFINITION, RELEASE
 
 
 def test_every_flag_of_the_command_line_is_a_key() -> None:
@@ -58,6 +58,8 @@ def test_keys_may_be_written_as_flags() -> None:
         ({"budget": "b", "preset": "paper"}, "cannot draw on an error budget"),
         ({"candidate_from": "somewhere"}, "somewhere"),
         ({"mode": "often"}, "mode"),
+        ({"mode": "release"}, "nothing could be watched"),
+        ({**RELEASE, "estimate_propensities": True}, "could not be watched batch by batch"),
         ({"period": 3.0}, "no period"),
     ],
 )

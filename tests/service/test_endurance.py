@@ -21,7 +21,7 @@ from tidegate.service.database import Database, sqlite_url
 from tidegate.service.proving import prove
 
 from .postgres import new_database
-from .serving import Server, listening, rows, running, start
+from .serving import RELEASE, Server, listening, rows, running, start
 from .serving import token as make_token
 
 GATE = "endured"
@@ -106,7 +106,7 @@ def endure(place: tuple[Path, list[str], str], kills: int) -> None:
     draw = random.Random(kills)
     server = listening(start(data, None, *more))
     approver = make_token(server, "anna", "approve,read")
-    server.put(GATE, mode="release", approvers=["anna"], budget="team", history=2_000)
+    server.put(GATE, **RELEASE, approvers=["anna"], budget="team", history=2_000)
     with Sender(server, approver) as sender:
         for turn in range(kills):
             time.sleep(draw.uniform(0.01, LONGEST))

@@ -14,7 +14,7 @@ from tidegate.service.database import Database, sqlite_url, utc_now
 from tidegate.service.limits import RateLimit
 from tidegate.service.page import answering, sessions, signing
 
-from .serving import DEFINITION, NDJSON, Server, rows
+from .serving import DEFINITION, NDJSON, RELEASE, Server, rows
 from .visiting import Addresses, Visitor, client_of, visitor
 
 HOSTILE = "<script>alert('x')</script> & \"quoted\" 😀"
@@ -32,7 +32,7 @@ PAGES = (
 
 
 def released(server: Server, gate: str, **definition: object) -> str:
-    server.put(gate, mode="release", **definition)
+    server.put(gate, **RELEASE, **definition)
     server.send(gate, rows(300))
     evaluation = server.evaluate(gate)
     server.decided(evaluation)
@@ -370,6 +370,22 @@ def test_pages_load_themselves_anew_only_while_something_goes_on(quiet: Database
         text = client.get(place).text
         assert again in text
         assert "being computed" in text
+
+
+def test_what_nobody_foresaw_has_the_shape_of_every_other_error(quiet: Database) -> None:
+    client = client_of(make_app(quiet))
+    token = signed_in(quiet, client)
+
+    def broken() -> datetime.datetime:
+        raise ZeroDivisionError
+
+    quiet.clock = broken
+    told = client.get("/v1/gates", headers={"Authorization": f"Bearer {token}"})
+    assert (told.status_code, told.json()["error"]["code"]) == (500, "broken")
+    page = client.get("/", headers={"Accept": "text/html"})
+    assert page.status_code == 500
+    assert "The service made a mistake" in page.text
+    assert "ZeroDivisionError" not in told.text + page.text
 
 
 def test_without_gates_the_page_says_how_to_make_one(quiet: Database) -> None:

@@ -1,11 +1,11 @@
 """Releases: approved, in force, taken back."""
 
-from .serving import Server, rows
+from .serving import RELEASE, Server, rows
 from .serving import token as make_token
 
 
 def released(server: Server, gate: str, **definition: object) -> str:
-    server.put(gate, mode="release", **definition)
+    server.put(gate, **RELEASE, **definition)
     server.send(gate, rows(300))
     evaluation = server.evaluate(gate)
     server.decided(evaluation)
@@ -24,7 +24,7 @@ def kinds(server: Server, gate: str) -> list[str]:
 def test_a_release_stays_until_it_is_rolled_back(server: Server) -> None:
     evaluation = released(server, "release")
     assert server.policy("release")["evaluation"] == evaluation
-    server.send("release", rows(100, 300, better=-1.0))
+    server.send("release", rows(20, 300, better=-1.0))
     assert server.policy("release")["policy"] == "candidate"
     assert roll_back(server, "release") == 200
     assert server.policy("release")["policy"] == "safe"
@@ -53,9 +53,9 @@ def test_a_rollback_of_a_continuous_gate_holds_until_the_next_decision(server: S
 
 def test_another_candidate_withdraws_the_release_and_another_alpha_does_not(server: Server) -> None:
     released(server, "withdrawn")
-    server.put("withdrawn", mode="release", alpha=0.01)
+    server.put("withdrawn", **RELEASE, alpha=0.01)
     assert server.policy("withdrawn")["policy"] == "candidate"
-    server.put("withdrawn", mode="release", candidate="behavior")
+    server.put("withdrawn", **RELEASE, candidate="behavior")
     assert server.policy("withdrawn")["policy"] == "safe"
     assert "policy.withdrawn" in kinds(server, "withdrawn")
 

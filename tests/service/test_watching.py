@@ -25,9 +25,8 @@ from tidegate.service.database import Database, opened
 from tidegate.service.definitions import definition_of
 from tidegate.service.proving import prove
 
-from .serving import DEFINITION, NDJSON, PATIENCE, Server, rows, running
+from .serving import DEFINITION, NDJSON, PATIENCE, RELEASE, Server, rows, running
 
-SAFE = "column:safe_prob"
 BATCH = 30
 
 
@@ -40,11 +39,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(data: Path) -> Iterator[Server]:
     with running(data) as found:
         yield found
-
-
-def before_release(count: int = 300) -> pl.DataFrame:
-    """Episodes of the safe policy."""
-    return rows(count).with_columns(safe_prob=pl.lit(0.5))
 
 
 def since_release(count: int, better: float = 0.4, harm: float = 0.2, takes: float = 0.9) -> pl.DataFrame:
@@ -76,8 +70,8 @@ def in_one_go(frame: pl.DataFrame, watch: Watch | None = None) -> tuple[WatchSta
 
 
 def released(server: Server, gate: str, **definition: Any) -> None:
-    server.put(gate, **{"mode": "release", "safe": SAFE, **definition})
-    server.send(gate, before_release())
+    server.put(gate, **{**RELEASE, **definition})
+    server.send(gate, rows(300))
     assert server.decided(server.evaluate(gate))["status"] == "pass"
     assert server.policy(gate)["policy"] == "candidate"
 
@@ -187,7 +181,7 @@ def test_another_guardrail_is_watched_from_the_release_on(server: Server) -> Non
     frame = since_release(90)
     send(server, "stricter", frame[:60])
     assert kept(server, "stricter")["state"] == in_one_go(frame[:60])[0].to_dict()
-    server.put("stricter", mode="release", safe=SAFE, alpha=0.1, guardrail=["harm:3"])
+    server.put("stricter", **RELEASE, alpha=0.1, guardrail=["harm:3"])
     send(server, "stricter", frame[60:])
     stricter = Watch(alpha=0.1, guardrails=(Guardrail("harm", 3.0),))
     assert kept(server, "stricter")["state"] == in_one_go(frame, stricter)[0].to_dict()
@@ -205,16 +199,13 @@ def test_a_blind_watch_warns_once_and_rolls_nothing_back(server: Server) -> None
 
 
 def test_a_forecast_without_an_advantage_warns_once_per_window(server: Server) -> None:
-    """The safe policy is what logs, so that the watch itself can see nothing, and says so."""
-    released(server, "ahead", safe="behavior", window=300, history=300)
-    server.send("ahead", rows(300, 300, better=-1.0).with_columns(safe_prob=pl.lit(0.5)))
-    warnings = waited(
-        lambda: entries(server, "ahead", "policy.warned")[1:2] and entries(server, "ahead", "policy.warned")
-    )
-    told = {one["content"]["reason"]: one for one in warnings}
-    assert set(told) == {"NO_SAFE_POLICY", "FORECAST"}
-    content = told["FORECAST"]["content"]
-    assert content["window"] == 2
+    """The harm is too small for the watch, so that nothing is taken back."""
+    released(server, "ahead", window=60, history=60)
+    server.send("ahead", rows(60, 300, better=-0.1))
+    (warning,) = waited(lambda: entries(server, "ahead", "policy.warned"))
+    content = warning["content"]
+    assert content["reason"] == "FORECAST"
+    assert content["window"] == 6
     assert content["forecast"]["point"] <= 0 or content["forecast"]["status"] == "fail"
     assert server.policy("ahead")["policy"] == "candidate"
 
@@ -224,18 +215,18 @@ def test_a_batch_that_cannot_be_read_is_told_and_left_out(server: Server) -> Non
     released(server, "changed")
     frame = since_release(90)
     send(server, "changed", frame[:30].drop("harm"))
-    server.put("changed", mode="release", safe=SAFE, guardrail=["harm:3"])
+    server.put("changed", **RELEASE, guardrail=["harm:3"])
     send(server, "changed", frame[30:])
     rails = Watch(guardrails=(Guardrail("harm", 3.0),))
     assert kept(server, "changed")["state"] == in_one_go(frame[30:], rails)[0].to_dict()
     (warning,) = entries(server, "changed", "policy.warned")
     assert warning["content"]["reason"] == "UNREADABLE"
-    assert "Batch 2" in warning["content"]["sentence"]
+    assert "batch 2" in warning["content"]["sentence"]
 
 
 def in_force(database: Database, frame: pl.DataFrame, gate: str = "one") -> None:
     """A gate with something in force, and these episodes since."""
-    registry.define(database, gate, definition_of({**DEFINITION, "mode": "release", "safe": SAFE}), "test")
+    registry.define(database, gate, definition_of({**DEFINITION, **RELEASE}), "test")
     with database.writing() as connection:
         values = {"in_force": "it", "released_after": 0, "watched": 0}
         connection.execute(update(schema.gates).values(values))

@@ -91,7 +91,7 @@ class InProcess(httpx.BaseTransport):
     """Requests to an application without a server, one after the other."""
 
     def __init__(self, app: FastAPI) -> None:
-        self.app = httpx.ASGITransport(app)
+        self.app = httpx.ASGITransport(app, raise_app_exceptions=False)  # as a server does
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         async def asked() -> httpx.Response:

@@ -22,7 +22,7 @@ from .events.numbers import EventNumbers
 from .limits import MOST_BODY, RATE, BodyLimit, RateLimit
 from .metrics import Metrics
 from .page import page
-from .refusals import Conflict, NoRoom, NotReady, Refusal, TooMany, Unfit, body_of, is_full
+from .refusals import Broken, Conflict, NoRoom, NotReady, Refusal, TooMany, Unfit, body_of, is_full
 from .routes import audit, episodes, evaluations, gates, health, policies
 from .state import State
 
@@ -54,7 +54,7 @@ def make_app(
     app.include_router(page.router)
     app.add_middleware(BodyLimit, most=most_body)
     app.add_middleware(Measured, metrics=app.state.tidegate.metrics)
-    for kind in (TidegateError, RequestValidationError, HTTPException, DBAPIError):
+    for kind in (TidegateError, RequestValidationError, HTTPException, DBAPIError, Exception):
         app.add_exception_handler(kind, _answer_error)
     return app
 
@@ -115,8 +115,10 @@ def _refusal(error: Exception) -> TidegateError:
     if is_full(error):
         log.error("the disk is full: %s", error)
         return NoRoom()
-    log.error("the database failed", exc_info=error)
-    return NotReady("the database cannot be reached now.", remedy="Try again soon.")
+    if isinstance(error, DBAPIError):
+        log.error("the database failed", exc_info=error)
+        return NotReady("the database cannot be reached now.", remedy="Try again soon.")
+    return Broken()  # the server writes the traceback into its log
 
 
 class _Plain(Refusal):

@@ -212,7 +212,24 @@ class GateDefinition(BaseModel):
         if self.budget:
             require_name("a budget", self.budget)
             require_p_value(self.settings)
+        if self.mode is Mode.RELEASE:
+            self._require_watchable()
         return self
+
+    def _require_watchable(self) -> None:
+        """A release is watched, and after it the candidate is what logs."""
+        if self.specs[1].kind is SpecKind.BEHAVIOR:
+            raise SettingsError(
+                "safe is 'behavior', and after a release that is the candidate, so nothing could be watched.",
+                expected="the column or the file of the safe policy",
+                remedy="Log the probabilities of the safe policy too, and give its column (`safe`).",
+            )
+        if self.estimate_propensities:
+            raise SettingsError(
+                "the probabilities of the actions are estimated, which takes a whole log, so a release could "
+                "not be watched batch by batch.",
+                remedy="Log them, or let the gate decide every window anew (`mode` continuous).",
+            )
 
 
 def definition_of(values: Mapping[str, Any]) -> GateDefinition:

@@ -79,6 +79,15 @@ class NotReady(Refusal):
     status, code = HTTPStatus.SERVICE_UNAVAILABLE, "not_ready"
 
 
+class Broken(Refusal):
+    """What nobody foresaw."""
+
+    status, code = HTTPStatus.INTERNAL_SERVER_ERROR, "broken"
+
+    def __init__(self) -> None:
+        super().__init__("the service made a mistake.", remedy="Its log tells more; please report it.")
+
+
 class NoRoom(Refusal):
     """The disk is full."""
 

@@ -22,7 +22,7 @@ from .workers import Worker
 
 log = logging.getLogger("tidegate.service")
 DATA = Path("tidegate-data")
-SWITCH = 0.001  # seconds: a quick answer need not wait for rows that are being checked
+SWITCH = 0.0001  # seconds: a quick answer need not wait for rows that are being checked
 CONFIG = "config"  # who defines what stands in the file of gates
 
 

@@ -10,7 +10,6 @@ that the safe policy logged and that come late, it is not, and they count as wha
 """
 
 import dataclasses
-import enum
 import json
 import logging
 from collections.abc import Mapping
@@ -24,7 +23,6 @@ from ..commands.watching import released_episodes
 from ..errors import TidegateError
 from ..gates.watch import watch_episodes
 from ..gates.watch_records import Signal, Watch, WatchState, restored_state
-from ..logs import SpecKind
 from ..reasons import Status
 from ..record import plain
 from . import batches, registry, schema, standing, uploads
@@ -35,21 +33,8 @@ from .ingest import needed_columns, policy_files
 
 log = logging.getLogger("tidegate.service")
 WATCH = "watch"  # who rolls back and warns, where nobody did
+UNREADABLE = "UNREADABLE"  # why a batch was left out, beside the reasons that the library gives
 MOST_BATCHES = 20  # in one look, so that evaluations need not wait for long
-
-
-class Blind(enum.Enum):
-    """Why a watch cannot look, beside what the library says of episodes that it has seen."""
-
-    NO_SAFE_POLICY = (
-        "the safe policy is 'behavior', and since the release that is the candidate, so nothing can be "
-        "compared. Define the gate with the column or the file of the safe policy."
-    )
-    ESTIMATED = (
-        "the probabilities of the actions are estimated, which takes a whole log, so nothing can be watched "
-        "batch by batch. Log them."
-    )
-    UNREADABLE = "a batch could not be looked at, and the watch went on without it."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +89,6 @@ def look(database: Database, gate: registry.Gate, contents: dict[str, bytes]) ->
     before, row = _memory(gate), gate.row
     anew = before.version != gate.version
     memory = Memory(gate.version, warned=before.warned) if anew else before
-    blind = _blind(gate.definition)
-    if blind is not None:
-        signal = {"reason": blind.name, "episodes": 0, "sequences": []}
-        memory = dataclasses.replace(memory, state=None, signal=signal)
-        return _warned(Look(row.batches, memory), gate, blind.name, blind.value)
     first = (row.released_after if anew else row.watched) + 1
     found = Look(first - 1, memory)
     names = needed_columns(gate.definition, policy_files(contents))
@@ -163,16 +143,9 @@ def _told(signal: Signal) -> dict[str, Any]:
     return {"reason": signal.reason.name, "episodes": signal.num_episodes, "sequences": sequences}
 
 
-def _blind(definition: GateDefinition) -> Blind | None:
-    """What a definition lacks for a watch."""
-    if definition.specs[1].kind is SpecKind.BEHAVIOR:
-        return Blind.NO_SAFE_POLICY
-    return Blind.ESTIMATED if definition.estimate_propensities else None
-
-
 def _unreadable(found: Look, gate: registry.Gate, problem: str) -> Look:
-    sentence = f"{Blind.UNREADABLE.value} Batch {found.batch}: {problem}"
-    return _warned(found, gate, Blind.UNREADABLE.name, sentence)
+    sentence = f"the watch could not read batch {found.batch}, and went on without it: {problem}"
+    return _warned(found, gate, UNREADABLE, sentence)
 
 
 def _warned(found: Look, gate: registry.Gate, reason: str, sentence: str) -> Look:

@@ -17,6 +17,7 @@ TITLES = {
     413: "This is too long",
     422: "This cannot be read",
     429: "Too many requests",
+    500: "The service made a mistake",
     503: "The service cannot answer now",
     507: "The disk is full",
 }
