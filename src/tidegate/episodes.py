@@ -194,6 +194,15 @@ class EpisodeLog(eqx.Module):
             )
         return dataclasses.replace(self, rewards=sign * self.outcomes[name], outcomes={})
 
+    def of_rewards(self) -> "EpisodeLog":
+        """The log without other outcomes: a test of the rewards is the same whatever else was measured."""
+        return dataclasses.replace(self, outcomes={})
+
+    @property
+    def num_logged_steps(self) -> int:
+        """How many steps all episodes have together."""
+        return int(np.sum(np.asarray(self.mask)))
+
     def digest(self) -> str:
         """SHA-256 of the episodes, the same whatever the capacity."""
         present = np.asarray(self.present)
@@ -206,6 +215,45 @@ class EpisodeLog(eqx.Module):
             sha.update(f"{jax.tree_util.keystr(path)} {rows.dtype} {rows.shape}".encode())
             sha.update(rows.tobytes())
         return sha.hexdigest()
+
+
+class MeasuredLog(EpisodeLog):
+    """Episodes whose returns were estimated while they were read: one row each, whatever its length.
+
+    The row holds what was observed and, of each policy by name, the estimated return, the ratio of the whole
+    episode (`recorded`, as a logarithm) and the stopped ratio. `gaps` hold the difference of two policies where
+    it is estimated by itself. The same quantities are in `others` for each outcome, by name.
+    """
+
+    sizes: Int[ArrayLike, " n"] = eqx.field(kw_only=True)
+    stopped: dict[str, Float[ArrayLike, " n"]] = eqx.field(kw_only=True)
+    returns: dict[str, Float[ArrayLike, " n"]] = eqx.field(kw_only=True)
+    gaps: tuple[Float[ArrayLike, " n"], ...] = eqx.field(kw_only=True, default=())
+    others: "dict[str, Estimates]" = eqx.field(kw_only=True, default_factory=dict)
+    has_contexts: bool = eqx.field(kw_only=True, static=True, default=True)
+
+    @property
+    def lengths(self) -> Integers:
+        return np.where(np.asarray(self.present), np.asarray(self.sizes), 0)
+
+    @property
+    def num_logged_steps(self) -> int:
+        return int(np.sum(self.lengths))
+
+    def with_outcome(self, name: str, sign: float = 1.0) -> "MeasuredLog":
+        measured = super().with_outcome(name, sign)
+        signed = map_leaves(lambda values: sign * values, self.others[name])
+        return dataclasses.replace(measured, returns=signed.returns, gaps=signed.gaps, others={})
+
+    def of_rewards(self) -> "MeasuredLog":
+        return dataclasses.replace(super().of_rewards(), others={})
+
+
+class Estimates(eqx.Module):
+    """Estimated returns of each policy, by name, and the two parts of their `Gap`, if that is estimated."""
+
+    returns: dict[str, Float[ArrayLike, " n"]]
+    gaps: tuple[Float[ArrayLike, " n"], ...] = ()
 
 
 def _num_actions(given: Any) -> int | None:

@@ -25,16 +25,18 @@ from .bootstrap import (
 )
 from .cells import Series
 from .comparison import ComparisonTest, Terms, TwoBounds
-from .episodes import EpisodeLog, roomy
+from .episodes import EpisodeLog, MeasuredLog, roomy
 from .errors import LogError, SettingsError
 from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
 from .policies import Policy, lists_actions
 from .returns import (
+    Gap,
     ReturnEstimator,
     dr_returns,
     effective_sample_size,
     episode_ratios,
     gap_returns,
+    measured_returns,
     observed_returns,
     pdis_returns,
 )
@@ -140,6 +142,8 @@ def estimated_returns(
     values: Float[Array, "n t a"] | None = None,
 ) -> Float[Array, " n"]:
     """What the policy would have earned in each episode; doubly robust if values are given."""
+    if isinstance(log, MeasuredLog):
+        return measured_returns(policy, log)
     if values is None:
         return settings.estimator(policy, log, settings.discount)
     return dr_returns(policy, log, settings.discount, values)
@@ -156,7 +160,7 @@ def cross_fitted_returns(
 def cross_fitted_values(settings: ForecastSettings, training: EpisodeLog, *policies: Policy) -> Predictions:
     """The model's predictions for the episodes, each made without that episode."""
     model, discount = settings.value_model, settings.discount
-    if model is None:
+    if model is None or isinstance(training, MeasuredLog):
         return lambda policy: None
     kinds = {lists_actions(policy, training) for policy in policies}
     found = {kind: model.cross_fit(training, discount, per_action=kind) for kind in sorted(kinds)}
@@ -182,8 +186,9 @@ def compared_series(
     """
     model, source = settings.value_model, log if training is None else training
     luck = jnp.stack([context_luck(one, log, settings.discount) for one in policies])
-    if model is None:
-        return series_of(log, jnp.stack([estimated_returns(settings, one, log) for one in policies]), luck)
+    if model is None or isinstance(log, MeasuredLog):
+        series = series_of(log, jnp.stack([estimated_returns(settings, one, log) for one in policies]), luck)
+        return _with_gap(series, Gap(*log.gaps), log) if isinstance(log, MeasuredLog) and log.gaps else series
 
     def predict(known: EpisodeLog, discount: float, per_action: bool) -> Float[Array, "*cells a"]:
         if training is None:
@@ -211,13 +216,37 @@ def _paired(
     predict: Callable[[EpisodeLog, float, bool], Float[Array, "*cells a"]],
 ) -> PairedSeries:
     """The returns of two policies, one of which lists its probabilities, with their difference."""
-    place, sign = (0, 1) if lists_actions(policies[0], log) else (1, -1)
-    policy, rival = policies[place], policies[1 - place]
-    acts = dataclasses.replace(source, rewards=jnp.exp(rival.logged_log_probs(source)))
-    rival_probs, rival_returns = predict(acts, 0.0, True), series.returns[1 - place]
-    gap = gap_returns(policy, rival_returns, log, discount, values[False], values[True], rival_probs)
+    listing = 0 if lists_actions(policies[0], log) else 1
+    rival_probs = predict(acts_of(policies[1 - listing], source), 0.0, True)
+    gap = gap_between(policies, listing, series.returns, log, discount, values, rival_probs)
+    return _with_gap(series, gap, log)
+
+
+def acts_of(rival: Policy, log: EpisodeLog) -> EpisodeLog:
+    """The log with the rival's probability of each logged action in place of the reward."""
+    return dataclasses.replace(log, rewards=jnp.exp(rival.logged_log_probs(log)))
+
+
+def gap_between(
+    policies: tuple[Policy, Policy],
+    listing: int,
+    returns: Float[Array, "2 n"],
+    log: EpisodeLog,
+    discount: float,
+    values: dict[bool, Float[Array, "*cells a"]],
+    rival_probs: Float[Array, "*cells a"],
+) -> Gap:
+    """What the first policy would have earned beyond the second; `listing` is the one that lists its actions."""
+    rival_returns = returns[1 - listing]
+    gap = gap_returns(
+        policies[listing], rival_returns, log, discount, values[False], values[True], rival_probs
+    )
+    return map_leaves(jnp.negative, gap) if listing else gap
+
+
+def _with_gap(series: Series, gap: Gap, log: EpisodeLog) -> PairedSeries:
     found = gap.crosswise(alternating(log), jnp.asarray(log.present))
-    return PairedSeries(series.returns, series.times, series.present, series.luck, sign * found)
+    return PairedSeries(series.returns, series.times, series.present, series.luck, found)
 
 
 def series_of(log: EpisodeLog, returns: Float[Array, "*m n"], luck: Any = 0.0) -> Series:
@@ -235,11 +264,13 @@ def context_luck(policy: Policy, log: EpisodeLog, discount: float) -> Float[Arra
     total = jnp.maximum(jnp.sum(ratios), np.finfo(np.float32).tiny)
     mean = jnp.sum(ratios * returns) / total
     variance = jnp.sum(ratios * (returns - mean) ** 2) / total
-    return jnp.where(_has_contexts(log), CONTEXT_SHARE * variance, 0.0)
+    return jnp.where(has_contexts(log), CONTEXT_SHARE * variance, 0.0)
 
 
-def _has_contexts(log: EpisodeLog) -> Bool[Array, ""]:
+def has_contexts(log: EpisodeLog) -> Bool[Array, ""]:
     """Whether the probability of an action differed from step to step."""
+    if isinstance(log, MeasuredLog):
+        return jnp.asarray(log.has_contexts)
     if log.num_actions is None:
         return jnp.ones((), bool)
     rows = jnp.asarray(log.actions, int).reshape(-1), jnp.asarray(log.mask).reshape(-1)

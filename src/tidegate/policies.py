@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from .arrays import ArrayLike
-from .episodes import EpisodeLog
+from .episodes import EpisodeLog, MeasuredLog
 from .errors import PolicyError
 from .inputs import (
     check_min_probability,
@@ -53,6 +53,13 @@ class Policy(eqx.Module):
     def action_log_probs(self, log: EpisodeLog) -> Float[Array, "... a"] | None:
         """Log-probabilities of all actions that it knows, at each logged step; None if it cannot say."""
         return None
+
+    def name_in(self, log: MeasuredLog) -> str | None:
+        """The name under which a log holds what was estimated for the policy; None if that is what was seen."""
+        raise PolicyError(
+            f"the returns of {type(self).__name__} were not estimated when the log was read.",
+            expected=f"one of {sorted(log.returns)}",
+        )
 
     def digest(self) -> str:
         """SHA-256 of the policy's class, fields and parameters."""
@@ -301,6 +308,9 @@ class BehaviorPolicy(LoggedPolicy):
     def logged_log_probs(self, log: EpisodeLog) -> Float[Array, "n t"]:
         return jnp.asarray(log.behavior_log_probs)
 
+    def name_in(self, log: MeasuredLog) -> str | None:
+        return None
+
     def __str__(self) -> str:
         return "the behaviour policy"
 
@@ -320,6 +330,9 @@ class RecordedPolicy(LoggedPolicy):
         recorded = self._recorded(log)
         return None if recorded.ndim == log.mask.ndim else recorded
 
+    def name_in(self, log: MeasuredLog) -> str | None:
+        return self.name if self.name in log.returns else super().name_in(log)
+
     def _recorded(self, log: EpisodeLog) -> Float[Array, "..."]:
         if self.name not in log.recorded:
             raise PolicyError(
@@ -331,6 +344,15 @@ class RecordedPolicy(LoggedPolicy):
 
     def __str__(self) -> str:
         return f"policy '{self.name}'"
+
+
+class MeasuredPolicy(RecordedPolicy):
+    """A policy whose returns were estimated when the log was read; its digest is that of the policy itself."""
+
+    origin: str = eqx.field(static=True)
+
+    def digest(self) -> str:
+        return self.origin
 
 
 def lists_actions(policy: Policy, log: EpisodeLog) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .arrays import ArrayLike, Ragged
-from .episodes import EpisodeLog
+from .episodes import EpisodeLog, MeasuredLog
 from .errors import LogError, PolicyError
 from .inputs import array_or, number
 from .policies import Policy
@@ -35,6 +35,9 @@ def episode_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
 
 def stopped_ratios(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """Π_{l≤min(t, end)} π/β, averaged over t with the returns' weights γᵗ; the expectation is 1."""
+    if isinstance(log, MeasuredLog):
+        name = policy.name_in(log)
+        return jnp.where(log.present, 1.0 if name is None else log.stopped[name], 0.0)
     running = jnp.exp(log.layout.running(log_ratios(policy, log)))
     weights = jnp.exp(_log_powers(discount, jnp.arange(log.num_steps)))
     return jnp.where(log.present, log.layout.lasting_mean(running, weights), 0.0)
@@ -196,6 +199,12 @@ def control_variate_returns(policy: Policy, log: EpisodeLog, discount: float = 1
     varies = spread > count * float(np.finfo(spread.dtype).eps)
     slope = jnp.sum(centred * returns) / jnp.where(varies, spread, jnp.inf)
     return returns - jnp.where(log.present, slope * (ratios - 1), 0.0)
+
+
+def measured_returns(policy: Policy, log: MeasuredLog) -> Float[Array, " n"]:
+    """What was estimated when the log was read."""
+    name = policy.name_in(log)
+    return jnp.asarray(log.rewards)[:, 0] if name is None else jnp.asarray(log.returns[name])
 
 
 def observed_returns(log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:

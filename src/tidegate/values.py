@@ -6,7 +6,9 @@ not fitted on the very episode it is used for: fit on the training half, use on 
 """
 
 import abc
+import dataclasses
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -35,6 +37,12 @@ class ValueModel(eqx.Module):
 
         One value per action of the log, or a single one whatever the action (a = 1).
         """
+
+    @abc.abstractmethod
+    def fit(
+        self, training: EpisodeLog, discount: float, num_actions: int | None, *, per_action: bool
+    ) -> Callable[[EpisodeLog], Float[Array, "*cells a"]]:
+        """`predict` in two parts, for a training log that is not ragged: logs of as many steps can follow."""
 
     def cross_fit(
         self, training: EpisodeLog, discount: float, *, per_action: bool
@@ -88,6 +96,13 @@ class RecentMeans(ValueModel):
         targets = reward_to_go(training, discount)
         return self.smooth(training, targets, _cells(training, log.num_actions, per_action), log)
 
+    def fit(
+        self, training: EpisodeLog, discount: float, num_actions: int | None, *, per_action: bool
+    ) -> "RecentFit":
+        return self.remember(
+            training, reward_to_go(training, discount), _cells(training, num_actions, per_action)
+        )
+
     def smooth(
         self,
         training: EpisodeLog,
@@ -105,6 +120,12 @@ class RecentMeans(ValueModel):
             )
         if isinstance(training.layout, Ragged):
             return self._smooth_ragged(training, targets, cells, log)
+        return self.remember(training, targets, cells)(log)
+
+    def remember(
+        self, training: EpisodeLog, targets: Float[Array, "m t"], cells: Bool[Array, "m t a"]
+    ) -> "RecentFit":
+        """The means of these targets, to be asked for at any time."""
         order = _time_order(training)
         # A spare row comes last, at the time of the last episode, and has no cell.
         first, last = _span(training)
@@ -116,9 +137,17 @@ class RecentMeans(ValueModel):
         errors = jax.vmap(self._surprise, (None, None, None, None, 0))(
             times, targets, cells, sums, half_lives
         )
-        at = jnp.clip(jnp.asarray(log.episode_numbers), first, last)
-        means = self._means(_two_sided(times, sums, at, half_lives[jnp.argmin(errors)]))
-        return jnp.moveaxis(means, -1, 0)
+        half_life = half_lives[jnp.argmin(errors)]
+        growth = _growth(times, times, half_life)
+        return RecentFit(
+            first=first,
+            last=last,
+            times=times,
+            half_life=half_life,
+            until=remembered(sums * growth, 1.0),
+            since=remembered(sums / growth, 1.0, reverse=True),
+            model=self,
+        )
 
     def _smooth_ragged(
         self, training: EpisodeLog, targets: Float[Array, " m"], cells: Bool[Array, "m a"], log: EpisodeLog
@@ -142,7 +171,7 @@ class RecentMeans(ValueModel):
             return jnp.pad(jnp.where(steps[1:] == steps[:-1], kept, 0.0), (1, 0))
 
         def means(sums: Any) -> Float[Array, "s a"]:
-            return self._means(jnp.moveaxis(sums, 0, -1)).T
+            return self.means(jnp.moveaxis(sums, 0, -1)).T
 
         def surprise(half_life: Any) -> Float[Array, ""]:
             kept = memory(half_life)
@@ -160,13 +189,42 @@ class RecentMeans(ValueModel):
         """Squared error of predicting each episode from those before it."""
         growth = _growth(times, times, half_life)
         past = _earlier(remembered(sums * growth, 1.0)) / growth
-        return jnp.sum(jnp.where(cells, (targets[:, None] - self._means(past)) ** 2, 0.0))
+        return jnp.sum(jnp.where(cells, (targets[:, None] - self.means(past)) ** 2, 0.0))
 
-    def _means(self, sums: Float[Array, "2 t a n"]) -> Float[Array, "t a n"]:
+    def means(self, sums: Float[Array, "2 t a n"]) -> Float[Array, "t a n"]:
+        """Means from sums and weights, drawn towards the mean over all actions."""
         total, weight = sums
         all_weight = jnp.sum(weight, axis=-2, keepdims=True)
         overall = jnp.sum(total, axis=-2, keepdims=True) / jnp.where(all_weight > 0, all_weight, 1)
         return jnp.asarray((total + self.shrinkage * overall) / (weight + self.shrinkage))
+
+
+class RecentFit(eqx.Module):
+    """`RecentMeans` of some training episodes: Σᵢ 2^(−|x − xᵢ| / half-life) · sumᵢ at any time x.
+
+    `until` and `since` are running sums over the training rows in time, from the first and from the last.
+    """
+
+    first: Float[Array, ""]
+    last: Float[Array, ""]
+    times: Float[Array, " m"]
+    half_life: Float[Array, ""]
+    until: Float[Array, "2 t a m"]
+    since: Float[Array, "2 t a m"]
+    model: RecentMeans
+
+    def __call__(self, log: EpisodeLog) -> Float[Array, "n t a"]:
+        """The means at the times of these episodes."""
+        times = self.times
+        at = jnp.clip(jnp.asarray(log.episode_numbers), self.first, self.last)
+        after = jnp.searchsorted(times, at, side="right")  # the first training row later than x
+
+        def reach(rows: Any, kept: Any, running: Any) -> Float[Array, "2 t a n"]:
+            return jnp.where(kept, running[..., jnp.clip(rows, 0, times.size - 1)], 0.0)
+
+        earlier, later = reach(after - 1, after > 0, self.until), reach(after, after < times.size, self.since)
+        asked = _growth(at, times, self.half_life)
+        return jnp.moveaxis(self.model.means(earlier / asked + later * asked), -1, 0)
 
 
 @full_products
@@ -199,22 +257,6 @@ def reward_to_go(log: EpisodeLog, discount: float) -> Float[Array, "*cells"]:
         last = jnp.roll(log.step_numbers, -1) == 0
         return recurrence(rewards[::-1], jnp.where(last, 0.0, discount)[::-1])[::-1]
     return remembered(rewards, discount, reverse=True)
-
-
-def _two_sided(
-    times: Float[Array, " m"], sums: Float[Array, "2 t a m"], at: Float[Array, " n"], half_life: Any
-) -> Float[Array, "2 t a n"]:
-    """Σᵢ 2^(−|x − xᵢ| / half-life) · sumᵢ at each time x of `at`."""
-    growth, asked = (_growth(one, times, half_life) for one in (times, at))
-    until = remembered(sums * growth, 1.0)
-    since = remembered(sums / growth, 1.0, reverse=True)
-    after = jnp.searchsorted(times, at, side="right")  # the first training row later than x
-
-    def reach(rows: Any, kept: Any, running: Any) -> Float[Array, "2 t a n"]:
-        return jnp.where(kept, running[..., jnp.clip(rows, 0, times.size - 1)], 0.0)
-
-    earlier, later = reach(after - 1, after > 0, until), reach(after, after < times.size, since)
-    return earlier / asked + later * asked
 
 
 def _growth(at: Float[Array, " n"], times: Float[Array, " m"], half_life: Any) -> Float[Array, " n"]:
@@ -290,20 +332,34 @@ class LinearValues(ValueModel):
         if training.states is None or log.states is None:
             return self.recent.predict(training, log, discount, per_action=per_action)
         cells = _cells(training, log.num_actions, per_action)
-        targets = reward_to_go(training, discount)
-        seen, asked, level = self._standardised(training, log, targets)
+        linear, rest = self._regression(training, reward_to_go(training, discount), cells)
+        return linear(log) + self.recent.smooth(training, rest, cells, log)
+
+    @full_products
+    def fit(
+        self, training: EpisodeLog, discount: float, num_actions: int | None, *, per_action: bool
+    ) -> "RecentFit | LinearFit":
+        cells, targets = _cells(training, num_actions, per_action), reward_to_go(training, discount)
+        if training.states is None:
+            return self.recent.remember(training, targets, cells)
+        linear, rest = self._regression(training, targets, cells)
+        return dataclasses.replace(linear, recent=self.recent.remember(training, rest, cells))
+
+    def _regression(
+        self, training: EpisodeLog, targets: Float[Array, "..."], cells: Bool[Array, "... a"]
+    ) -> "tuple[LinearFit, Float[Array, '...']]":
+        """What the features tell of the targets, and what they leave."""
+        scale, level = self._scale(training, targets)
+        seen = scale(self.features(training))
         coefficients = _ridge(seen, targets - level, cells, self.ridge)
         own = jnp.sum(jnp.where(cells, seen @ coefficients, 0.0), axis=-1)
-        left = self.recent.smooth(training, targets - level - own, cells, log)
-        return level + asked @ coefficients + left
+        return LinearFit(scale, coefficients, level, self), targets - level - own
 
-    def _standardised(
-        self, training: EpisodeLog, log: EpisodeLog, targets: Float[Array, "..."]
-    ) -> tuple[Float[Array, "... p"], Float[Array, "... p"], Float[Array, ""]]:
-        """Both logs' features in the training log's units, and its mean target."""
+    def _scale(self, training: EpisodeLog, targets: Float[Array, "..."]) -> "tuple[_Scale, Float[Array, '']]":
+        """The training log's units, and its mean target."""
         mask = jnp.asarray(training.mask)
         count = jnp.maximum(jnp.sum(mask), 1)
-        raw = self._features(training)
+        raw = self.features(training)
 
         def mean(values: Any) -> Any:
             return jnp.sum(jnp.where(mask[..., None], values, 0.0), axis=tuple(range(mask.ndim))) / count
@@ -314,13 +370,10 @@ class LinearValues(ValueModel):
         varied = scale > np.sqrt(np.finfo(scale.dtype).eps) * jnp.abs(centre)
         unit = jnp.where(varied, 1 / jnp.where(varied, scale, 1.0), 0.0)
 
-        def standard(features: Any) -> Any:
-            ones = jnp.ones_like(features[..., :1])
-            return jnp.concatenate([ones, (features - centre) * unit], axis=-1)
+        return _Scale(centre, unit), mean(targets[..., None])[0]
 
-        return standard(raw), standard(self._features(log)), mean(targets[..., None])[0]
-
-    def _features(self, log: EpisodeLog) -> Float[Array, "*cells p"]:
+    def features(self, log: EpisodeLog) -> Float[Array, "*cells p"]:
+        """Step and state as numbers."""
         states, ndim = jnp.asarray(log.states), log.mask.ndim
         steps = jnp.linspace(0.0, 1.0, log.num_steps)[log.step_numbers]
         steps = jnp.broadcast_to(steps, log.mask.shape)
@@ -329,6 +382,32 @@ class LinearValues(ValueModel):
         width = math.prod(states.shape[ndim:])
         columns = states.reshape(*log.mask.shape, width).astype(steps.dtype)
         return jnp.concatenate([steps[..., None], columns], axis=-1)
+
+
+class _Scale(eqx.Module):
+    """The units of features: standard deviations from the mean, behind a constant."""
+
+    centre: Float[Array, " p"]
+    unit: Float[Array, " p"]
+
+    def __call__(self, features: Float[Array, "... p"]) -> Float[Array, "... q"]:
+        ones = jnp.ones_like(features[..., :1])
+        return jnp.concatenate([ones, (features - self.centre) * self.unit], axis=-1)
+
+
+class LinearFit(eqx.Module):
+    """`LinearValues` of some training episodes; `recent` follows what the regression leaves."""
+
+    scale: _Scale
+    coefficients: Float[Array, "p a"]
+    level: Float[Array, ""]
+    model: LinearValues
+    recent: RecentFit | None = None
+
+    @full_products
+    def __call__(self, log: EpisodeLog) -> Float[Array, "*cells a"]:
+        found = self.level + self.scale(self.model.features(log)) @ self.coefficients
+        return found if self.recent is None else found + self.recent(log)
 
 
 def _ridge(

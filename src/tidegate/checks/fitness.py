@@ -181,7 +181,7 @@ def _fitness(
 
 
 def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
-    return LogCheck(log.num_episodes, int(np.sum(np.asarray(log.mask))), findings, None)
+    return LogCheck(log.num_episodes, log.num_logged_steps, findings, None)
 
 
 def _lookahead(lead: FittedTrend, lookahead: int, names: Names) -> Finding:

@@ -48,8 +48,9 @@ def check(
     wanted, seed = asked(check, log, settings, columns, named), seed_of(seed)
     given = "behavior" if policy is None else policy
     chosen, opened = open_log(wanted.log, seed=seed, stage=stage).policy(given)
-    chosen_settings = wanted.settings.over(opened.log.span, opened.loaded.time)
+    chosen_settings = wanted.settings.over(opened.span, opened.loaded.time)
     require_room(opened, chosen_settings, chosen)
+    (chosen,), opened = opened.reduced((given,), (chosen,), chosen_settings.forecast(), stage)
     stage("checking the log")
     forecast, findings = forecast_and_check(
         opened.log,

@@ -10,12 +10,13 @@ from typing import Any, Unpack
 import numpy as np
 
 from ..arrays import in_double
-from ..episodes import EpisodeLog, TrainingEpisodes, split_log
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import LogError
 from ..gates.guardrails import Guardrail
 from ..gates.multiplicity import Multiplicity
 from ..gates.signatures import PrivateKey, signed
 from ..inputs import seed_of
+from ..logs import LoadedLog, resolve_policy
 from ..logs.fitting import action_names
 from ..logs.saved import file_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
@@ -31,16 +32,17 @@ from .conditions import WEEK, Conditions
 from .description import PolicyDescription, describe_policy
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
-from .opening import Log, OpenLog, PolicyLike, Stage, counted, open_log, policy_name, silent
-from .room import require_room
+from .opening import Log, OpenLog, PolicyLike, Stage, counted, is_object, open_log, policy_name, silent
+from .room import STEP_BYTES, VALUE_BYTES, require_room
 from .settings import PlainSettings, SearchChoices, Settings
 from .showing import Shown
 from .starts import feature_scaling, require_exploration, resolve_class, start_policy
-from .training import Overlap, TrainingRecord, episodes_hash, input_names, training_path
+from .training import Overlap, TrainingRecord, episodes_hash, input_names, training_path, training_rows
 from .trials import Trial
 
 MIN_TRAINING = 2
 SEARCH_DRAWS = 200
+SEARCH_BYTES = 2 * 2**30  # that the search on a large log may take
 FOUND = "found by search"
 _OBJECTIVES = {Preset.PAPER: Objective.PERCENTILE, Preset.MULTISCALE: Objective.NORMAL}
 
@@ -129,18 +131,22 @@ def improve(
     seed = seed_of(seed)
     opened = open_log(with_outcomes(wanted.log, asked_for.guardrails), seed=seed, stage=stage)
     safe_policy, opened = opened.policy(safe)
-    over = wanted.settings.over(opened.log.span, opened.loaded.time)
+    over = wanted.settings.over(opened.span, opened.loaded.time)
     require_room(opened, over, safe_policy, None)
     require_exploration(choices, opened.log)
-    training, held_out = split_log(opened.log, train_fraction=choices.train_fraction)
+    share = searched_share(opened, choices.train_fraction)
+    rows = training_rows(opened.num_episodes, share)
+    training = TrainingEpisodes(_known(opened.gathered(rows), safe), opened.span)
     candidate, details = _search(training, safe_policy, over, choices, seed, stage)
-    record = _training_record(opened, training.log, choices, candidate)
+    record = _training_record(opened, training.log, share, candidate)
+    policies, reduced = opened.reduced((candidate, safe), (candidate, safe_policy), over.forecast(), stage)
+    unseen = np.setdiff1d(np.arange(opened.num_episodes), rows)
     trial = Trial(
-        opened=opened,
+        opened=reduced,
         names=(FOUND, policy_name(safe)),
-        policies=(candidate, safe_policy),
-        held_out=held_out,
-        seen=training,
+        policies=policies,  # type: ignore[arg-type]
+        held_out=HeldOutEpisodes(reduced.log.take(unseen), opened.span),
+        seen=TrainingEpisodes(reduced.log.take(rows), opened.span),
         overlap=Overlap.HELD_OUT,
         training=record,
         settings=over,
@@ -203,6 +209,20 @@ def _search(
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 
 
+def searched_share(opened: OpenLog, wanted: float) -> float:
+    """The share of the episodes that are searched: no more of a large log than its search can hold."""
+    if opened.large is None:
+        return wanted
+    actions = opened.log.num_actions or 1
+    steps = SEARCH_BYTES // (STEP_BYTES + actions * VALUE_BYTES)
+    return min(wanted, steps / opened.large.num_steps)
+
+
+def _known(loaded: LoadedLog, policy: PolicyLike) -> EpisodeLog:
+    """The log with the probabilities of a policy that is named."""
+    return loaded.log if is_object(policy) else resolve_policy(policy_name(policy), loaded)[1].log
+
+
 @in_double
 def _spread(log: EpisodeLog, discount: float) -> float:
     spread = float(np.std(np.asarray(observed_returns(log, discount))))
@@ -212,14 +232,14 @@ def _spread(log: EpisodeLog, discount: float) -> float:
 def _training_record(
     opened: OpenLog,
     training: EpisodeLog,
-    search: SearchChoices,
+    share: float,
     policy: ParametricPolicy,
 ) -> TrainingRecord:
     return TrainingRecord(
         data_hash=opened.data_hash,
-        num_episodes=opened.log.num_episodes,
+        num_episodes=opened.num_episodes,
         num_training=training.num_episodes,
-        train_fraction=search.train_fraction,
+        train_fraction=share,
         episodes_hash=episodes_hash(training),
         policy_hash=policy.digest(),
         features=input_names(opened.loaded),

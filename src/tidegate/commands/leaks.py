@@ -21,10 +21,10 @@ MOST_LEVELS = 20
 @in_double
 def candidate_leak(trial: Trial) -> Finding | None:
     """Has the candidate seen the reward? None unless it is a column: other policies see the context only."""
-    if trial.names[0] not in trial.opened.log.recorded:
+    if trial.names[0] not in trial.opened.steps.log.recorded:
         return None
     specs = [parse_spec(name) for name in trial.names]
-    return leak_finding(_steps(trial.opened.loaded, *specs)) if specs[0].kind in RECORDED else None
+    return leak_finding(_steps(trial.opened.steps, *specs)) if specs[0].kind in RECORDED else None
 
 
 def _steps(loaded: LoadedLog, candidate: PolicySpec, safe: PolicySpec) -> DecidedSteps:

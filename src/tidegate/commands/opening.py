@@ -3,18 +3,32 @@
 import dataclasses
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
 
-from ..arrays import Progress, in_double
+from ..arrays import Integers, Progress, in_double
 from ..episodes import EpisodeLog
-from ..errors import LogError
-from ..inputs import flag, member, seed_of
-from ..logs import Columns, Format, LoadedLog, SpecKind, estimate_propensities, read_log, resolve_policy
+from ..errors import LogError, SettingsError
+from ..forecast import ForecastSettings
+from ..inputs import flag, member, none_or, path, seed_of, whole
+from ..logs import (
+    Columns,
+    Format,
+    LoadedLog,
+    SpecKind,
+    estimate_propensities,
+    parse_spec,
+    read_log,
+    resolve_policy,
+)
 from ..logs.columns import columns_of
+from ..logs.engines import Engine, EngineKind, engine_of, serially
 from ..logs.episodes import loaded_episodes
+from ..logs.large import LargeLog, large_log
+from ..logs.memory import memory_limit
 from ..logs.sources import Source
 from ..logs.specs import require_fit
 from ..policies import BehaviorPolicy, Policy, RecordedPolicy
@@ -48,7 +62,10 @@ def counted(stage: Stage, what: str) -> Progress:
 class LogFile:
     """A log by name (or a frame), with its columns, its format, and what to do without propensities.
 
-    `memory_limit` is that of `read_log`. The columns of an `EpisodeLog` are its own.
+    `memory_limit` is that of `read_log`. The columns of an `EpisodeLog` are its own. A log of many steps is not
+    held but read again and again, in parts; `stream` says that this one is, or is not. If the rows of its
+    episodes are scattered, they are brought together in a `scratch` folder. The parts are read by an `engine`
+    with so many `workers`.
     """
 
     source: Source | EpisodeLog
@@ -56,6 +73,10 @@ class LogFile:
     format: Format | None = None
     estimate_propensities: bool = False
     memory_limit: int | str | None = None
+    stream: bool | None = None
+    scratch: str | Path | None = None
+    engine: EngineKind | str = EngineKind.THREADS
+    workers: int | None = None
 
     def __post_init__(self) -> None:
         format = None if self.format is None else member("the format", Format, self.format)
@@ -63,15 +84,63 @@ class LogFile:
         object.__setattr__(self, "columns", columns_of(self.columns))
         object.__setattr__(self, "format", format)
         object.__setattr__(self, "estimate_propensities", estimate)
+        object.__setattr__(self, "stream", none_or(partial(flag, "stream"), self.stream))
+        object.__setattr__(self, "scratch", none_or(partial(path, "scratch"), self.scratch))
+        object.__setattr__(self, "engine", member("engine", EngineKind, self.engine))
+        object.__setattr__(self, "workers", none_or(partial(whole, "workers", low=1), self.workers))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OpenLog:
-    """A log that was read and checked; `data_hash` is that of the log before anything was estimated."""
+    """A log that was read and checked; `data_hash` is that of the log before anything was estimated.
+
+    Of a `large` log, a sample is `loaded` until the log is `reduced`; then `sample` holds the sample.
+    """
 
     loaded: LoadedLog
     data_hash: str
     read_as: str | None = None
+    large: LargeLog | None = None
+    engine: Engine = serially
+    sample: LoadedLog | None = None
+
+    @property
+    def steps(self) -> LoadedLog:
+        """The log step by step, as far as it is held."""
+        return self.sample or self.loaded
+
+    @property
+    def num_episodes(self) -> int:
+        return self.log.num_episodes if self.large is None else self.large.num_episodes
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The first and the last episode number."""
+        return self.log.span if self.large is None else self.large.span
+
+    def gathered(self, rows: Integers) -> LoadedLog:
+        """Some episodes, step by step."""
+        if self.large is not None:
+            return self.large.gather(rows)
+        return dataclasses.replace(self.loaded, log=self.log.take(rows))
+
+    def reduced(
+        self,
+        given: tuple[PolicyLike, ...],
+        policies: tuple[Policy, ...],
+        settings: ForecastSettings,
+        stage: Stage,
+    ) -> tuple[tuple[Policy, ...], "OpenLog"]:
+        """What the policies would have earned in each episode, of a log that is too large to be held."""
+        if self.large is None:
+            return policies, self
+        specs = tuple(None if is_object(one) else parse_spec(policy_name(one)) for one in given)
+        stage(f"reading {self.large.rows.num_rows:,} rows")
+        known, log = self.large.measured(settings, policies, specs, self.loaded, self.engine)
+        loaded = dataclasses.replace(
+            self.loaded, log=log, began=self.large.began, notes=(*self.loaded.notes, *self.large.notes)
+        )
+        return known, dataclasses.replace(self, loaded=loaded, sample=self.loaded)
 
     def policy(self, given: PolicyLike) -> tuple[Policy, "OpenLog"]:
         """The policy that was given, or that a spec names, and the log with its probabilities."""
@@ -116,8 +185,11 @@ def _has_kind(name: str) -> bool:
     return name.partition(":")[0] in [kind.value for kind in SpecKind]
 
 
-def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
-    """Read a log: a `LogFile`, an `EpisodeLog`, or whatever `read_log` takes. An open log stays as it is."""
+def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = False) -> OpenLog:
+    """Read a log: a `LogFile`, an `EpisodeLog`, or whatever `read_log` takes. An open log stays as it is.
+
+    `hold` is for whoever needs all steps at once, however many they are.
+    """
     seed = seed_of(seed)
     if isinstance(log, OpenLog):
         return log
@@ -129,12 +201,29 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent) -> OpenLog:
     if file.estimate_propensities:
         columns = dataclasses.replace(columns, behavior_prob=None)
     stage("reading the log")
+    read_as = None if file.format is None else file.format.name.lower()
+    held = hold or file.estimate_propensities
+    if held and file.stream:
+        raise SettingsError(
+            "this needs all steps of the log at once, so it cannot be streamed.", remedy="Leave out `stream`."
+        )
+    large = None if held or file.stream is False else _large(file, columns, stage)
+    if large is not None:
+        return OpenLog(
+            large.sample, large.digest(), read_as, large, engine_of(file.engine, file.workers, stage)
+        )
     loaded = read_log(file.source, columns, format=file.format, memory_limit=file.memory_limit)
     data_hash = loaded.log.digest()
     if file.estimate_propensities:
         stage("estimating propensities")
         loaded = estimate_propensities(loaded, seed=seed)
-    return OpenLog(loaded, data_hash, None if file.format is None else file.format.name.lower())
+    return OpenLog(loaded, data_hash, read_as)
+
+
+def _large(file: LogFile, columns: Columns, stage: Stage) -> LargeLog | None:
+    limit = memory_limit(file.memory_limit)
+    scratch = None if file.scratch is None else Path(file.scratch)
+    return large_log(file.source, columns, file.format, limit, scratch, stage, always=bool(file.stream))
 
 
 def log_file(log: Log) -> LogFile:

@@ -72,6 +72,8 @@ def origin_part(loaded: LoadedLog, origin: CandidateOrigin) -> TestPart:
 
 def episode_times(loaded: LoadedLog) -> Floats:
     """When each episode began: seconds since 1970 for timestamps, else the column's own numbers."""
+    if loaded.began is not None:
+        return loaded.began
     if loaded.columns.time is None:
         return np.asarray(loaded.log.episode_numbers)
     lengths = loaded.log.lengths

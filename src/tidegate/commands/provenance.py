@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
-import numpy as np
 import polars as pl
 
 from ..checks.findings import Names
@@ -52,7 +51,7 @@ def provenance(opened: OpenLog) -> Provenance:
         source=loaded.source,
         data_hash=opened.data_hash,
         num_episodes=loaded.log.num_episodes,
-        num_steps=int(np.sum(np.asarray(loaded.log.mask))),
+        num_steps=loaded.log.num_logged_steps,
         columns=plain_columns(loaded.columns),
         read_as=opened.read_as,
         time=str(loaded.time),

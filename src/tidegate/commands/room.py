@@ -10,13 +10,19 @@ from .settings import PlainSettings
 # Measured on logs of 0.2 to 3 million episodes with `gate`, `evaluate` and `check`, and rounded up.
 EPISODE_BYTES = {Preset.MULTISCALE: 3_500, Preset.PAPER: 800}
 STEP_BYTES = 500
+MEASURED_BYTES = 500  # of an episode of a log that is not held
 VALUE_BYTES = 500  # of each action at each step, where a model predicts what it is worth
+LATEST = "use the latest part of the log"
 DRAW_BYTES = 10  # of each draw for each episode of a block
 
 
 def require_room(opened: OpenLog, settings: PlainSettings, *policies: Policy | None) -> None:
     """The forecasts of these policies fit into the log's memory limit; None is one yet to be found."""
     log, limit = opened.log, opened.loaded.limit
+    if opened.large is not None:
+        needed = opened.num_episodes * MEASURED_BYTES
+        limit.require(needed, f"what is known of {opened.num_episodes:,} episodes", remedy=LATEST)
+        return
     steps, actions = log.mask.size, log.num_actions
     limit.require(steps * STEP_BYTES, f"a log with room for {steps:,} steps", remedy="use its latest part")
     limit = limit.beside(steps * STEP_BYTES)
@@ -35,7 +41,7 @@ def require_room(opened: OpenLog, settings: PlainSettings, *policies: Policy | N
 def require_forecast_room(limit: MemoryLimit, episodes: int, settings: PlainSettings) -> None:
     """A forecast from the returns of this many episodes fits."""
     needed = episodes * EPISODE_BYTES[settings.preset]
-    limit.require(needed, f"a forecast from {episodes:,} episodes", remedy="use the latest part of the log")
+    limit.require(needed, f"a forecast from {episodes:,} episodes", remedy=LATEST)
     limit.beside(needed).require(
         settings.draws * min(episodes, BLOCK) * DRAW_BYTES,
         f"a bootstrap of {settings.draws:,} draws",

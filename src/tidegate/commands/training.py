@@ -20,6 +20,7 @@ from ..logs.fitting import FittedPolicy
 from ..policies import Policy
 from ..record import SEAL, plain, read_record, record_hash, restored
 from ..serving.features import inputs_of
+from .opening import OpenLog
 
 SUFFIX = ".decision.json"
 
@@ -136,11 +137,12 @@ def input_names(loaded: LoadedLog) -> tuple[str, ...]:
     return tuple(map(str, inputs_of(loaded.features)))
 
 
-def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:
+def test_part(opened: OpenLog, training: TrainingRecord | None) -> TestPart:
     """The part of the log that the search has not seen."""
+    log = opened.log
     if training is None:
         return TestPart(HeldOutEpisodes(log, log.span), Overlap.UNTRAINED)
-    rows = _seen_rows(log, training)
+    rows = _seen_rows(opened, training)
     if rows is None:
         return TestPart(HeldOutEpisodes(log, log.span), Overlap.UNKNOWN)
     unseen = np.setdiff1d(np.arange(log.capacity), rows)
@@ -151,11 +153,11 @@ def test_part(log: EpisodeLog, training: TrainingRecord | None) -> TestPart:
     )
 
 
-def _seen_rows(log: EpisodeLog, training: TrainingRecord) -> Integers | None:
-    if log.num_episodes < training.num_episodes:
+def _seen_rows(opened: OpenLog, training: TrainingRecord) -> Integers | None:
+    if opened.num_episodes < training.num_episodes:
         return None
     rows = training_rows(training.num_episodes, training.train_fraction)
-    return rows if episodes_hash(log.take(rows)) == training.episodes_hash else None
+    return rows if episodes_hash(opened.gathered(rows).log) == training.episodes_hash else None
 
 
 def training_rows(num_episodes: int, train_fraction: float) -> Integers:

@@ -68,8 +68,11 @@ def prepare(
     if known is not None and saved:
         require_same_parts(known, candidate_policy, opened.loaded)
     safe_policy, opened = opened.policy(safe)
-    chosen = asked.settings.over(opened.log.span, opened.loaded.time)
+    chosen = asked.settings.over(opened.span, opened.loaded.time)
     require_room(opened, chosen, candidate_policy, safe_policy)
+    (candidate_policy, safe_policy), opened = opened.reduced(
+        (candidate, safe), (candidate_policy, safe_policy), chosen.forecast(), stage
+    )
     part = _test_part(opened, known, origin)
     return Trial(
         opened=opened,
@@ -86,7 +89,7 @@ def prepare(
 
 
 def _test_part(opened: OpenLog, known: TrainingRecord | None, origin: CandidateOrigin | None) -> TestPart:
-    part = test_part(opened.log, known)
+    part = test_part(opened, known)
     if origin is None:
         return part
     if part.overlap is Overlap.HELD_OUT:

@@ -180,7 +180,7 @@ def watch(
         alpha=wanted.settings.alpha, margin=margin, guardrails=rails, discount=wanted.settings.discount
     )
     moment = Conditions(now=now).decided_at
-    opened = open_log(with_outcomes(wanted.log, rails), seed=seed, stage=stage)
+    opened = open_log(with_outcomes(wanted.log, rails), seed=seed, stage=stage, hold=True)
     new, opened = opened.policy(candidate)
     old, opened = opened.policy(safe)
     released = released_episodes(opened, since)

@@ -312,8 +312,8 @@ def _hypothesis(
     held_out: HeldOutEpisodes, training: TrainingEpisodes | None, guardrail: Guardrail | None
 ) -> _Hypothesis:
     def watched(log: EpisodeLog) -> EpisodeLog:
-        if guardrail is None:  # the same test as if no other outcome had been measured
-            return dataclasses.replace(log, outcomes={})
+        if guardrail is None:
+            return log.of_rewards()
         return log.with_outcome(guardrail.name, guardrail.sign)
 
     return _Hypothesis(

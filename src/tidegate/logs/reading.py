@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ..arrays import Values
+from ..arrays import Floats, Values
 from ..door import Steps, check_rows, episode_starts, to_grid, unpadded
 from ..episodes import EpisodeLog
 from ..errors import LogError
@@ -48,7 +48,8 @@ class LoadedLog:
     of the table is the r-th filled step of `log`, episode after episode. `labels` are the names of the
     actions 0, 1, …, if the source has names, and `features` the columns that the states are made
     of. `notes` are sentences for the user, `caveats` those without which a verdict must not be read. `limit`
-    is how much memory may be used for all that follows.
+    is how much memory may be used for all that follows. `began` says when each episode began, where the
+    table does not hold them all.
     """
 
     log: EpisodeLog
@@ -62,6 +63,7 @@ class LoadedLog:
     notes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     limit: MemoryLimit = dataclasses.field(default_factory=resolve_limit)
+    began: Floats | None = None
 
     @property
     def source(self) -> str:
@@ -102,8 +104,13 @@ def read_log(
     return checked_log(table, columns, limit)
 
 
-def checked_log(table: Table, columns: Columns, limit: MemoryLimit) -> LoadedLog:
-    """A table that was read already as a log, checked in the same way."""
+def checked_log(
+    table: Table, columns: Columns, limit: MemoryLimit, *, features: tuple[Feature, ...] | None = None
+) -> LoadedLog:
+    """A table that was read already as a log, checked in the same way.
+
+    Of a part of a log, the categories of the `features` are those of the whole.
+    """
     limit = limit.beside(int(table.frame.estimated_size()))
     if table.frame.height == 0:
         raise LogError(
@@ -116,7 +123,8 @@ def checked_log(table: Table, columns: Columns, limit: MemoryLimit) -> LoadedLog
     caveats, notes = tuple(_caveats(line, table, columns)), tuple(_notes(line, table, columns))
     if line.order is not None:
         table = table.take(line.order)
-    labels, features = action_labels(table, columns), features_of(table, columns.features)
+    labels = action_labels(table, columns)
+    features = features_of(table, columns.features) if features is None else features
     steps = read_steps(table, columns, labels, features)
     _require_layout(steps, line.episodes, limit)
     fields = check_rows(

@@ -52,8 +52,8 @@ def clock_of(data: Plain) -> Clock:
 
 
 def estimates(data: Plain) -> str:
-    """How returns are estimated; a stream has no model of them."""
-    return ESTIMATES[data["settings"]["doubly_robust"] and not data.get("streamed")]
+    """How returns are estimated."""
+    return ESTIMATES[data["settings"]["doubly_robust"]]
 
 
 def comparison_picture(data: Plain) -> Picture:

@@ -1,0 +1,318 @@
+"""A log that is too large to be held: its episodes are known, their steps are read when they are needed.
+
+A sample of the episodes is held as a log of its own. All others are reduced as they are read: what every policy
+would have earned in them, and how likely it would have been (`measuring`).
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..arrays import Flags, Floats, Integers, in_double, room_for
+from ..door import MAX_PADDING
+from ..episodes import EpisodeLog, Estimates, MeasuredLog, training_flags
+from ..forecast import ForecastSettings, has_contexts
+from ..policies import MeasuredPolicy, Policy, RecordedPolicy
+from ..serving.features import Feature
+from .columns import Columns
+from .engines import Engine
+from .index import EpisodeIndex, episode_keys
+from .measuring import (
+    REWARD,
+    MeasuredBlock,
+    Predictors,
+    blocks_of,
+    fit_predictors,
+    measure_block,
+    sample_folds,
+)
+from .memory import MemoryLimit
+from .reading import LoadedLog, checked_log
+from .rows import LogRows, Part
+from .sources import stacked
+from .specs import PolicySpec, resolve_policy
+from .table import Table
+from .timeline import TimeMeaning
+
+HELD_STEPS = 500_000  # a log of more is not held
+SAMPLE_STEPS = 250_000
+INDEX_BYTES = 32  # of an episode
+SAMPLED = (
+    "The log is too large to be held: what a step is worth was fitted to {sampled:,} of its {count:,} episodes, "
+    "and findings about single steps are about these."
+)
+UNEQUAL = (
+    "Episodes are of very unequal length, so no model of the rewards takes noise out of the estimates: the "
+    "intervals are wider."
+)
+
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reading:
+    """What is the same for all tables of a log: how they are read, and where their episodes lie in time."""
+
+    columns: Columns
+    features: tuple[Feature, ...]
+    index: EpisodeIndex
+    numbers: Floats
+    limit: MemoryLimit
+
+    def episodes(self, table: Table) -> tuple[LoadedLog, Integers]:
+        """The whole episodes of a table as a log, with their places in time."""
+        loaded = checked_log(table, self.columns, self.limit, features=self.features)
+        lengths = loaded.log.lengths
+        firsts = loaded.table.take(np.cumsum(lengths) - lengths)
+        ranks = self.index.ranks(episode_keys(firsts, self.columns))
+        log = dataclasses.replace(loaded.log, episode_numbers=self.numbers[ranks])
+        return dataclasses.replace(loaded, log=log), ranks
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Reduction:
+    """All that it takes to reduce a part of a log: one argument for whichever process does it."""
+
+    reading: Reading
+    names: tuple[str, ...]
+    specs: tuple[PolicySpec | None, ...]
+    policies: tuple[Policy, ...]
+    settings: ForecastSettings
+    predictors: Predictors | None
+    rooms: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LargeLog:
+    """The episodes of a log that is read again and again; `sample` holds some of them, those at `ranks`."""
+
+    rows: LogRows
+    reading: Reading
+    meaning: TimeMeaning
+    names: tuple[str, ...]
+    sample: LoadedLog
+    ranks: Integers
+
+    @property
+    def num_episodes(self) -> int:
+        return int(self.reading.numbers.size)
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.reading.index.lengths.sum(dtype=np.int64))
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return float(self.reading.numbers[0]), float(self.reading.numbers[-1])
+
+    @property
+    def began(self) -> Floats:
+        """When each episode began, as the log counts time."""
+        return self.reading.index.times
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about a log that is not held."""
+        sampled, count = self.sample.log.num_episodes, self.num_episodes
+        held = () if sampled == count else (SAMPLED.format(sampled=sampled, count=count),)
+        return held if len(self.rooms) == 1 else (*held, UNEQUAL)
+
+    @property
+    def rooms(self) -> tuple[int, ...]:
+        """The numbers of steps that episodes have room for; one, unless they are very unequal."""
+        return rooms_for(self.reading.index.lengths)
+
+    def digest(self) -> str:
+        """SHA-256 of when the episodes were, how long they are, and of the sample."""
+        index = self.reading.index
+        sha = hashlib.sha256(f"tidegate-large-1 {self.sample.log.digest()}".encode())
+        for array in (index.keys, self.reading.numbers, index.lengths):
+            sha.update(np.ascontiguousarray(array).data)
+        return sha.hexdigest()
+
+    def gather(self, ranks: Integers) -> LoadedLog:
+        """The episodes at these places in time, as a log that is held."""
+        return gathered(self.rows, self.reading, self.names, ranks)
+
+    @in_double
+    def measured(
+        self,
+        settings: ForecastSettings,
+        policies: tuple[Policy, ...],
+        specs: tuple[PolicySpec | None, ...],
+        sample: LoadedLog,
+        engine: Engine,
+    ) -> tuple[tuple[Policy, ...], MeasuredLog]:
+        """Every episode reduced, and the policies as that log knows them; `sample` knows the policies, too."""
+        predictors = None
+        if settings.value_model is not None and len(self.rooms) == 1:
+            folds = sample_folds(sample.log, self.ranks % 2 == 1, self.rooms[0])
+            predictors = fit_predictors(settings.for_any_terms, policies, folds)
+        task = Reduction(
+            self.reading, self.names, specs, policies, settings.for_any_terms, predictors, self.rooms
+        )
+        parts = engine(partial(reduce_part, task), self.rows.parts(self.names))
+        known = tuple(_known(one, spec) for one, spec in zip(policies, specs, strict=True))
+        return known, assembled(self, known, sample, parts)
+
+
+def large_log(
+    source: Source,
+    columns: Columns,
+    format: Format | None,
+    limit: MemoryLimit,
+    scratch: Path | None = None,
+    stage: Callable[[str], None] = lambda stage: None,
+    *,
+    always: bool = False,
+) -> LargeLog | None:
+    """A log of many steps, with its episodes in the order of time; None if it can be held."""
+    if not always and certainly_small(source, HELD_STEPS):
+        return None
+    rows = open_rows(source, columns, format=format, limit=limit, scratch=scratch, stage=stage)
+    if not always and rows.num_rows <= HELD_STEPS:
+        return None
+    require_parts(rows.empty, columns)
+    stage(f"finding the episodes in {rows.num_rows:,} rows")
+    index = index_of(rows, columns)
+    limit = limit.beside(index.keys.size * INDEX_BYTES)
+    dated = columns.time is not None and holds_timestamps(rows.empty, columns)
+    if columns.time is None:
+        numbers, meaning = index.times, TimeMeaning(TimeUnit.EPISODE, None)
+    else:
+        numbers, meaning = axis_numbers(index.times, columns, dated=dated)
+    columns, features = settled(rows, columns)
+    reading, names = Reading(columns, features, index, numbers, limit), tuple(rows.schema)
+    ranks = sample_ranks(index.lengths, SAMPLE_STEPS)
+    stage("reading a sample of the log")
+    sample = dataclasses.replace(gathered(rows, reading, names, ranks), time=meaning)
+    return LargeLog(rows, reading, meaning, names, sample, ranks)
+
+
+def settled(rows: LogRows, columns: Columns) -> tuple[Columns, tuple[Feature, ...]]:
+    """The mapping with the actions of the whole log, and the features with their categories."""
+    texts = [one for one in (*columns.action_columns, *columns.features) if is_text(rows.empty.frame[one])]
+    some = rows.distinct(texts)
+    features = features_of(some, columns.features)
+    if columns.propensity.continuous:
+        return columns, features
+    labels = action_labels(some, columns)
+    if labels:
+        return dataclasses.replace(columns, actions=labels), features
+    highest = columns.num_actions or int(rows.highest(columns.action_columns[0])) + 1
+    return dataclasses.replace(columns, num_actions=highest), features
+
+
+def rooms_for(lengths: Integers) -> tuple[int, ...]:
+    """Room for the longest episode, or for several lengths if most would leave most of that empty."""
+    longest = int(lengths.max())
+    if longest * lengths.size <= MAX_PADDING * int(lengths.sum(dtype=np.int64)):
+        return (longest,)
+    return tuple(sorted({room_for(int(one)) for one in np.unique(lengths)}))
+
+
+def sample_ranks(lengths: Integers, most_steps: int) -> Integers:
+    """Episodes spread evenly over time, with about so many steps in all."""
+    share = min(1.0, most_steps / int(lengths.sum(dtype=np.int64)))
+    return np.flatnonzero(training_flags(lengths.size, max(1, int(lengths.size * share))))
+
+
+def gathered(rows: LogRows, reading: Reading, names: Sequence[str], ranks: Integers) -> LoadedLog:
+    """The episodes at these places in time, in memory."""
+    wanted = np.zeros(reading.numbers.size, bool)
+    wanted[ranks] = True
+    found = [one for part in rows.parts(names) for one in _chosen(part, reading, wanted)]
+    frames, places = [one.frame for one in found], found[0].places
+    positions = np.concatenate([one.places.rows for one in found])
+    frame = stacked(frames, [one.name for one in found])
+    table = Table(frame, dataclasses.replace(places, rows=positions), rows.name)
+    return reading.episodes(table)[0]
+
+
+def _chosen(part: Part, reading: Reading, wanted: Flags) -> Iterator[Table]:
+    for table in part.tables():
+        keys = episode_keys(table, reading.columns)
+        kept = wanted[reading.index.ranks(keys)]
+        if kept.any():
+            yield table.take(np.flatnonzero(kept))
+
+
+@in_double
+def reduce_part(task: Reduction, part: Part) -> list[tuple[Integers, MeasuredBlock]]:
+    """The places in time of the part's episodes, and what was found about them."""
+    found = []
+    for table in part.tables():
+        loaded, ranks = task.reading.episodes(table)
+        for spec in task.specs:
+            if spec is not None:
+                loaded = resolve_policy(spec, loaded)[1]
+        for block, rows in blocks_of(loaded.log, task.rooms):
+            odd = np.zeros(block.capacity, bool)
+            odd[: rows.size] = ranks[rows] % 2 == 1
+            measured = measure_block(task.settings, task.policies, task.predictors, block, odd)
+            found.append((ranks[rows], measured))
+    return found
+
+
+def assembled(
+    large: LargeLog,
+    policies: tuple[Policy, ...],
+    sample: LoadedLog,
+    parts: Iterable[list[tuple[Integers, MeasuredBlock]]],
+) -> MeasuredLog:
+    """What was found about all episodes, in the order of time."""
+    count = large.num_episodes
+    names = tuple(one.name for one in policies if isinstance(one, RecordedPolicy))
+    filled = np.zeros(count, bool)
+    store: dict[Any, Floats] = {}
+
+    def put(key: Any, ranks: Integers, values: Any) -> None:
+        store.setdefault(key, np.empty(count))[ranks] = np.asarray(values)[: ranks.size]
+
+    for part in parts:
+        for ranks, block in part:
+            filled[ranks] = True
+            for place, name in enumerate(names):
+                put(("ratio", name), ranks, block.ratios[place])
+                put(("stopped", name), ranks, block.stopped[place])
+            for outcome, returns in block.returns.items():
+                put(("observed", outcome), ranks, block.observed[outcome])
+                for place, name in enumerate(names):
+                    put(("return", outcome, name), ranks, returns[place])
+                for place, gap in enumerate(block.gaps.get(outcome, ())):
+                    put(("gap", outcome, place), ranks, gap)
+    assert filled.all(), "an episode was not read"
+    others = sample.log.outcomes
+
+    def gaps(outcome: str) -> tuple[Floats, ...]:
+        return tuple(store[key] for key in (("gap", outcome, 0), ("gap", outcome, 1)) if key in store)
+
+    def returns_of(outcome: str) -> dict[str, Floats]:
+        return {name: store["return", outcome, name] for name in names}
+
+    return MeasuredLog(
+        episode_numbers=large.reading.numbers,
+        actions=np.zeros((count, 1), np.int8),
+        behavior_log_probs=np.zeros((count, 1)),
+        rewards=store["observed", REWARD][:, None],
+        mask=np.ones((count, 1), bool),
+        recorded={name: store["ratio", name][:, None] for name in names},
+        outcomes={name: store["observed", name][:, None] for name in others},
+        sizes=large.reading.index.lengths,
+        stopped={name: store["stopped", name] for name in names},
+        returns=returns_of(REWARD),
+        gaps=gaps(REWARD),
+        others={name: Estimates(returns_of(name), gaps(name)) for name in others},
+        has_contexts=bool(has_contexts(sample.log)),
+    )
+
+
+def _known(policy: Policy, spec: PolicySpec | None) -> Policy:
+    """The policy as the measured log knows it."""
+    if isinstance(policy, RecordedPolicy):
+        return policy
+    digest = policy.digest()
+    return MeasuredPolicy(str(spec) if spec is not None else digest, digest)

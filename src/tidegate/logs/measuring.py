@@ -1,0 +1,157 @@
+"""The reduction of a log to episodes: what every policy would have earned in each, a block of them at a time.
+
+What a step is worth is fitted to a sample of the log, so that it takes bounded memory. As in a log that is held
+as a whole, an episode is predicted from others alone: those whose place in time is odd from those whose place
+is even, and the reverse. Blocks have one shape, and every number of an episode follows from its own steps and
+from the sample: so it is the same to the bit whichever block the episode is in.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+from ..arrays import ArrayLike, Grid, Integers, Ragged, kept, map_leaves
+from ..door import to_grid
+from ..episodes import EpisodeLog, grow, pad_steps, roomy
+from ..forecast import ForecastSettings, acts_of, estimated_returns, gap_between
+from ..policies import Policy, lists_actions
+from ..returns import log_ratios, observed_returns, stopped_ratios
+
+BLOCK_CELLS, FEWEST_ROWS = 2**17, 64
+REWARD = ""  # the outcome that every log has
+
+Folds = tuple[Any, Any]  # models of the episodes at even and at odd places in time
+
+
+class Predictors(eqx.Module):
+    """What was fitted to the sample: per outcome and kind of values, and what a rival that lists nothing does."""
+
+    values: dict[str, dict[bool, Folds]]
+    acts: Folds | None
+
+
+class MeasuredBlock(eqx.Module):
+    """A block of episodes reduced; the first axis of a pair is that of the policies."""
+
+    ratios: Float[Array, "p n"]
+    stopped: Float[Array, "p n"]
+    observed: dict[str, Float[Array, " n"]]
+    returns: dict[str, Float[Array, "p n"]]
+    gaps: dict[str, tuple[Float[Array, " n"], Float[Array, " n"]]]
+
+
+@kept
+def fit_predictors(
+    settings: ForecastSettings, policies: tuple[Policy, ...], folds: tuple[EpisodeLog, EpisodeLog]
+) -> Predictors:
+    """The value models of both halves of a sample."""
+    model, discount = settings.value_model, settings.discount
+    assert model is not None
+    kinds = sorted({lists_actions(one, folds[0]) for one in policies})
+
+    def fitted(logs: tuple[EpisodeLog, EpisodeLog], discount: float, per_action: bool) -> Folds:
+        even, odd = (model.fit(one, discount, one.num_actions, per_action=per_action) for one in logs)
+        return even, odd
+
+    values = {
+        name: {
+            kind: fitted((of_outcome(folds[0], name), of_outcome(folds[1], name)), discount, kind)
+            for kind in kinds
+        }
+        for name in outcomes_of(folds[0])
+    }
+    if len(kinds) < 2 or not settings.test.rivals(policies[-1]):
+        return Predictors(values, None)
+    rival = next(one for one in policies if not lists_actions(one, folds[0]))
+    return Predictors(values, fitted((acts_of(rival, folds[0]), acts_of(rival, folds[1])), 0.0, True))
+
+
+@kept
+def measure_block(
+    settings: ForecastSettings,
+    policies: tuple[Policy, ...],
+    predictors: Predictors | None,
+    log: EpisodeLog,
+    odd: Bool[ArrayLike, " n"],
+) -> MeasuredBlock:
+    """The episodes of a block, reduced."""
+
+    def predicted(folds: Folds) -> Float[Array, "n t a"]:
+        even, uneven = (model(log) for model in folds)
+        return jnp.where(jnp.asarray(odd)[:, None, None], even, uneven)
+
+    kinds = [lists_actions(one, log) for one in policies]
+    acts = None if predictors is None or predictors.acts is None else predicted(predictors.acts)
+    returns, gaps, observed = {}, {}, {}
+    for name in outcomes_of(log):
+        watched = of_outcome(log, name)
+        values = {} if predictors is None else {k: predicted(v) for k, v in predictors.values[name].items()}
+        each = [
+            estimated_returns(settings, one, watched, values.get(kind))
+            for one, kind in zip(policies, kinds, strict=True)
+        ]
+        returns[name], observed[name] = jnp.stack(each), observed_returns(watched, settings.discount)
+        if acts is not None:
+            pair, listing = (policies[0], policies[1]), kinds.index(True)
+            gap = gap_between(pair, listing, returns[name], watched, settings.discount, values, acts)
+            gaps[name] = (gap.plain, gap.added)
+    return MeasuredBlock(
+        jnp.stack([log.layout.totals(log_ratios(one, log)) for one in policies]),
+        jnp.stack([stopped_ratios(one, log, settings.discount) for one in policies]),
+        observed,
+        returns,
+        gaps,
+    )
+
+
+def outcomes_of(log: EpisodeLog) -> tuple[str, ...]:
+    """The reward, and what else was measured."""
+    return (REWARD, *log.outcomes)
+
+
+def of_outcome(log: EpisodeLog, name: str) -> EpisodeLog:
+    """The log with this outcome in place of the rewards."""
+    return log.of_rewards() if name == REWARD else log.with_outcome(name)
+
+
+def sample_folds(sample: EpisodeLog, odd: Any, num_steps: int) -> tuple[EpisodeLog, EpisodeLog]:
+    """The episodes of a sample at even and at odd places in time, with room for the log's longest episode."""
+    log = on_grid(sample, num_steps)
+    even, uneven = (roomy(log.take(np.flatnonzero(one))) for one in (~odd, odd))
+    return even, uneven
+
+
+def on_grid(log: EpisodeLog, num_steps: int) -> EpisodeLog:
+    """The same episodes, each with room for so many steps."""
+    if not isinstance(log.layout, Ragged):
+        return map_leaves(np.asarray, pad_steps(log, num_steps))
+    mask = np.arange(num_steps) < log.lengths[:, None]
+    steps = eqx.tree_at(
+        lambda one: (one.episode_numbers, one.layout), log, (None, Grid()), is_leaf=lambda one: one is None
+    )
+    padded = map_leaves(lambda leaf: to_grid(np.asarray(leaf), mask), steps)
+    return eqx.tree_at(
+        lambda one: one.episode_numbers, padded, log.episode_numbers, is_leaf=lambda one: one is None
+    )
+
+
+def block_rows(num_steps: int) -> int:
+    """How many episodes of so many steps a block holds."""
+    return max(FEWEST_ROWS, BLOCK_CELLS // num_steps // FEWEST_ROWS * FEWEST_ROWS)
+
+
+def blocks_of(log: EpisodeLog, rooms: Sequence[int]) -> Iterator[tuple[EpisodeLog, Integers]]:
+    """The episodes in blocks of one shape for each of these numbers of steps; and which rows are in each."""
+    lengths = log.lengths
+    room = np.asarray(rooms)[np.searchsorted(rooms, lengths)]
+    for num_steps in np.unique(room):
+        rows = np.flatnonzero(room == num_steps)
+        size = block_rows(int(num_steps))
+        for start in range(0, rows.size, size):
+            chosen = rows[start : start + size]
+            part = log if chosen.size == log.capacity else log.take(chosen)
+            yield grow(on_grid(part, int(num_steps)), size), chosen
