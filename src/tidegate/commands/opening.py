@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -31,16 +31,13 @@ from ..logs.large import LargeLog, large_log
 from ..logs.memory import memory_limit
 from ..logs.sources import Source
 from ..logs.specs import require_fit
+from ..logs.stages import Stage as Stage
+from ..logs.stages import silent as silent
 from ..policies import BehaviorPolicy, Policy, RecordedPolicy
 
-Stage = Callable[[str], None]
 PolicyLike = str | Path | Policy
 OBJECT = " (a Python object)"
 WORTH_TELLING = 2.0  # seconds
-
-
-def silent(stage: str) -> None:
-    """Report no progress."""
 
 
 def counted(stage: Stage, what: str) -> Progress:

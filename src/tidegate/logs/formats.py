@@ -1,4 +1,4 @@
-"""Bytes of Parquet, CSV or JSON lines -> a polars frame, or an error that names the row."""
+"""Bytes of Parquet, Arrow, CSV or JSON lines -> a polars frame, or an error that names the row."""
 
 import codecs
 import contextlib
@@ -41,12 +41,14 @@ class Format(enum.Enum):
     PARQUET = "Parquet"
     CSV = "CSV"
     JSONL = "JSON lines"
+    ARROW = "Arrow IPC"
 
 
 _SUFFIXES = {
     ".parquet": Format.PARQUET, ".pq": Format.PARQUET,
     ".csv": Format.CSV, ".tsv": Format.CSV,
     ".jsonl": Format.JSONL, ".ndjson": Format.JSONL,
+    ".arrow": Format.ARROW, ".feather": Format.ARROW, ".ipc": Format.ARROW,
 }  # fmt: skip
 
 
@@ -68,6 +70,9 @@ def parse(
         if kind is Format.PARQUET:
             _require_decoded(content, name, limit)
             frame = pl.read_parquet(io.BytesIO(content))
+        elif kind is Format.ARROW:
+            limit.require(COPIES * len(content), name, remedy=PART)
+            frame = pl.read_ipc(io.BytesIO(content))
         else:
             content = content.removeprefix(b"\xef\xbb\xbf")
             _check_utf8(content, name)
@@ -82,6 +87,8 @@ def parse(
 def _guess(content: bytes) -> Format:
     if content.startswith(b"PAR1"):
         return Format.PARQUET
+    if content.startswith(b"ARROW1"):
+        return Format.ARROW
     return Format.JSONL if content.lstrip().startswith(b"{") else Format.CSV
 
 

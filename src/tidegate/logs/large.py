@@ -4,43 +4,44 @@ A sample of the episodes is held as a log of its own. All others are reduced as 
 would have earned in them, and how likely it would have been (`measuring`).
 """
 
+import contextlib
 import dataclasses
 import hashlib
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..arrays import Flags, Floats, Integers, in_double, room_for
-from ..door import MAX_PADDING
-from ..episodes import EpisodeLog, Estimates, MeasuredLog, training_flags
+from ..door import MAX_ACTION, MAX_PADDING
+from ..episodes import Estimates, MeasuredLog, training_flags
 from ..forecast import ForecastSettings, has_contexts
 from ..policies import MeasuredPolicy, Policy, RecordedPolicy
 from ..serving.features import Feature
-from .columns import Columns
+from .columns import Columns, TimeUnit
+from .encoding import features_of
 from .engines import Engine
-from .index import EpisodeIndex, episode_keys
-from .measuring import (
-    REWARD,
-    MeasuredBlock,
-    Predictors,
-    blocks_of,
-    fit_predictors,
-    measure_block,
-    sample_folds,
-)
+from .formats import Format, format_of, reading
+from .index import EpisodeIndex, episode_keys, index_of
+from .measuring import REWARD, MeasuredBlock, Predictors, blocks_of, fit_predictors, measure_block, sample_folds
 from .memory import MemoryLimit
+from .parts import action_labels, require_parts
+from .pieces import POSITION
 from .reading import LoadedLog, checked_log
-from .rows import LogRows, Part
-from .sources import stacked
+from .rows import LogRows, Part, open_rows
+from .sources import Source, source_paths, stacked
 from .specs import PolicySpec, resolve_policy
-from .table import Table
-from .timeline import TimeMeaning
+from .stages import Stage, silent
+from .table import Places, Table, is_text
+from .timeline import TimeMeaning, axis_numbers, holds_timestamps
 
 HELD_STEPS = 500_000  # a log of more is not held
 SAMPLE_STEPS = 250_000
 INDEX_BYTES = 32  # of an episode
+LEAST_ROW_BYTES = 8  # of text
 SAMPLED = (
     "The log is too large to be held: what a step is worth was fitted to {sampled:,} of its {count:,} episodes, "
     "and findings about single steps are about these."
@@ -102,7 +103,7 @@ class LargeLog:
 
     @property
     def num_steps(self) -> int:
-        return int(self.reading.index.lengths.sum(dtype=np.int64))
+        return int(self.reading.index.steps.sum(dtype=np.int64))
 
     @property
     def span(self) -> tuple[float, float]:
@@ -123,13 +124,13 @@ class LargeLog:
     @property
     def rooms(self) -> tuple[int, ...]:
         """The numbers of steps that episodes have room for; one, unless they are very unequal."""
-        return rooms_for(self.reading.index.lengths)
+        return rooms_for(self.reading.index.steps)
 
     def digest(self) -> str:
         """SHA-256 of when the episodes were, how long they are, and of the sample."""
         index = self.reading.index
         sha = hashlib.sha256(f"tidegate-large-1 {self.sample.log.digest()}".encode())
-        for array in (index.keys, self.reading.numbers, index.lengths):
+        for array in (index.keys, self.reading.numbers, index.steps):
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()
 
@@ -165,45 +166,83 @@ def large_log(
     format: Format | None,
     limit: MemoryLimit,
     scratch: Path | None = None,
-    stage: Callable[[str], None] = lambda stage: None,
+    stage: Stage = silent,
     *,
     always: bool = False,
 ) -> LargeLog | None:
     """A log of many steps, with its episodes in the order of time; None if it can be held."""
-    if not always and certainly_small(source, HELD_STEPS):
+    if not always and _surely_small(source):
         return None
-    rows = open_rows(source, columns, format=format, limit=limit, scratch=scratch, stage=stage)
+    opened = contextlib.ExitStack()
+    rows = opened.enter_context(
+        open_rows(source, columns, format=format, limit=limit, scratch=scratch, stage=stage)
+    )
     if not always and rows.num_rows <= HELD_STEPS:
+        opened.close()
         return None
-    require_parts(rows.empty, columns)
+    weakref.finalize(rows, opened.close)
+    empty = Table(pl.DataFrame(schema=rows.schema), Places((), (), np.arange(0)), rows.name)
+    require_parts(empty, columns)
     stage(f"finding the episodes in {rows.num_rows:,} rows")
     index = index_of(rows, columns)
-    limit = limit.beside(index.keys.size * INDEX_BYTES)
-    dated = columns.time is not None and holds_timestamps(rows.empty, columns)
+    limit = limit.beside(index.num_episodes * INDEX_BYTES)
+    dated = columns.time is not None and holds_timestamps(empty, columns)
     if columns.time is None:
         numbers, meaning = index.times, TimeMeaning(TimeUnit.EPISODE, None)
     else:
         numbers, meaning = axis_numbers(index.times, columns, dated=dated)
-    columns, features = settled(rows, columns)
+    columns, features = settled(rows, empty, columns)
     reading, names = Reading(columns, features, index, numbers, limit), tuple(rows.schema)
-    ranks = sample_ranks(index.lengths, SAMPLE_STEPS)
+    ranks = sample_ranks(index.steps, SAMPLE_STEPS)
     stage("reading a sample of the log")
     sample = dataclasses.replace(gathered(rows, reading, names, ranks), time=meaning)
     return LargeLog(rows, reading, meaning, names, sample, ranks)
 
 
-def settled(rows: LogRows, columns: Columns) -> tuple[Columns, tuple[Feature, ...]]:
+def _surely_small(source: Source) -> bool:
+    """Whether nobody needs to count: standard input, a short frame, or small files of text."""
+    if hasattr(source, "__len__") and not isinstance(source, str | list | tuple):
+        return len(source) <= HELD_STEPS
+    if not isinstance(source, str | list | tuple) and not hasattr(source, "__fspath__"):
+        return False
+    if source == "-":
+        return True
+    if isinstance(source, str | Path) and (Path(source).is_dir() or "://" in str(source)):
+        return False
+    paths = source_paths(source)
+    plain = all(format_of(one) is not Format.PARQUET and one.suffix != ".gz" for one in paths)
+    return plain and sum(one.stat().st_size for one in paths) <= HELD_STEPS * LEAST_ROW_BYTES
+
+
+def settled(rows: LogRows, empty: Table, columns: Columns) -> tuple[Columns, tuple[Feature, ...]]:
     """The mapping with the actions of the whole log, and the features with their categories."""
-    texts = [one for one in (*columns.action_columns, *columns.features) if is_text(rows.empty.frame[one])]
-    some = rows.distinct(texts)
-    features = features_of(some, columns.features)
+    features = tuple(
+        one for name in columns.features for one in features_of(distinct(rows, empty, name), [name])
+    )
     if columns.propensity.continuous:
         return columns, features
-    labels = action_labels(some, columns)
+    acted = distinct(rows, empty, str(columns.action))
+    labels = action_labels(acted, columns)
     if labels:
         return dataclasses.replace(columns, actions=labels), features
-    highest = columns.num_actions or int(rows.highest(columns.action_columns[0])) + 1
-    return dataclasses.replace(columns, num_actions=highest), features
+    if columns.num_actions is not None:
+        return columns, features
+    highest = acted.floats(str(columns.action)).max(initial=0.0)
+    count = int(min(np.nan_to_num(highest), MAX_ACTION)) + 1
+    return dataclasses.replace(columns, num_actions=count), features
+
+
+def distinct(rows: LogRows, empty: Table, name: str) -> Table:
+    """The values of a column, each with the first row that holds it; of numbers, the highest is enough."""
+    text = is_text(empty.frame[name])
+    found = []
+    for piece in rows.pieces.all:
+        scan = piece.scan([name], rows.schema, piece.first, piece.first + piece.span).drop_nulls()
+        some = scan.group_by(name).agg(pl.col(POSITION).min()) if text else scan.top_k(1, by=name)
+        with reading(piece.name, piece.format):
+            found.append(some.collect(engine="streaming").select(POSITION, name))
+    frame = pl.concat(found).sort(POSITION).unique(name, keep="first", maintain_order=True)
+    return rows.pieces.table(frame)
 
 
 def rooms_for(lengths: Integers) -> tuple[int, ...]:
@@ -301,7 +340,7 @@ def assembled(
         mask=np.ones((count, 1), bool),
         recorded={name: store["ratio", name][:, None] for name in names},
         outcomes={name: store["observed", name][:, None] for name in others},
-        sizes=large.reading.index.lengths,
+        sizes=large.reading.index.steps,
         stopped={name: store["stopped", name] for name in names},
         returns=returns_of(REWARD),
         gaps=gaps(REWARD),

@@ -1,0 +1,77 @@
+"""Where a log may be cut without splitting an episode, or that its episodes lie scattered."""
+
+import numpy as np
+
+from ..arrays import Integers
+from ..door import episode_starts
+from .columns import Columns
+from .index import episode_keys
+from .memory import MemoryLimit
+from .pieces import Pieces, batches
+
+SURVEY_ROWS = 1_000_000  # that are looked at together
+PART_ROWS = 4_000_000  # of the parts that workers read, about
+RUN_BYTES = 24  # of an episode's key while repeated ones are looked for
+
+
+class _Seen:
+    """Keys of the episodes so far. As long as they rise, none can have come before."""
+
+    def __init__(self) -> None:
+        self.kept: list[Integers] = []
+        self.count = self.compared = 0
+        self.rising = True
+
+    def repeats(self, keys: Integers) -> bool:
+        """Whether an episode that is over has begun again; looked for whenever the keys have doubled."""
+        before = self.kept[-1][-1:] if self.kept else keys[:0]
+        self.rising = self.rising and bool(np.all(np.diff(np.concatenate([before, keys])) > 0))
+        self.kept.append(keys)
+        self.count += keys.size
+        return self.count >= 2 * self.compared and self.any_repeated()
+
+    def any_repeated(self) -> bool:
+        if self.rising:
+            return False
+        unique = np.unique(np.concatenate(self.kept))
+        self.kept, self.compared = [unique], self.count
+        return unique.size < self.count
+
+
+def cuts_between_episodes(pieces: Pieces, columns: Columns, limit: MemoryLimit) -> tuple[int, ...] | None:
+    """Positions at which episodes begin, not too close to each other, and the end; None if rows lie apart."""
+    if columns.episode is None:
+        return (*_targets(pieces), pieces.span)
+    seen, last, found = _Seen(), None, [0]
+    targets = np.array(_targets(pieces))
+    for table in batches(pieces, [columns.episode], 0, pieces.span, SURVEY_ROWS):
+        keys = episode_keys(table, columns)
+        starts = episode_starts(keys)
+        starts = starts[int(last is not None and keys[0] == last) :]
+        last = keys[-1]
+        if starts.size == 0:
+            continue
+        if seen.repeats(keys[starts]):
+            return None
+        limit.require(seen.count * RUN_BYTES, f"the names of more than {seen.count:,} episodes")
+        positions = table.places.rows[starts]
+        nearest = np.searchsorted(positions, targets)
+        found.extend(positions[nearest[(nearest < positions.size) & (targets > found[-1])]].tolist())
+        targets = targets[targets > positions[-1]]
+    if seen.any_repeated():
+        return None
+    return (*sorted({*found}), pieces.span)
+
+
+def _targets(pieces: Pieces) -> list[int]:
+    """Where cuts are wanted: anywhere in files that can be entered anywhere, else between files."""
+    inside = (
+        first
+        for piece in pieces.all
+        for first in range(piece.first, piece.first + piece.span, PART_ROWS if piece.seekable else piece.span)
+    )
+    cuts = [0]
+    for target in inside:
+        if target >= cuts[-1] + PART_ROWS:
+            cuts.append(target)
+    return cuts

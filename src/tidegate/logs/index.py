@@ -1,0 +1,177 @@
+"""Which episodes a log holds, when each began and how long it is: a few numbers an episode."""
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+
+from ..arrays import Floats, Integers, Values
+from ..door import check_finite, episode_starts
+from ..errors import LogError
+from .columns import Columns
+from .memory import MemoryLimit
+from .table import Table
+from .timeline import episode_numbers, require_one_reading, row_steps, row_times
+
+if TYPE_CHECKING:
+    from .rows import LogRows
+
+EPISODE_BYTES = 60  # of an index while it is sorted
+WORKING_COPIES = 8  # of a table: joined, checked, as numbers, and the next one meanwhile
+_EXACT = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class EpisodeIndex:
+    """The episodes of a log in the order of time, those of the same time in the order of their keys.
+
+    A key is the episode's own whole number, or a 64-bit hash of what else it is called: among a hundred
+    million names, two share a hash with a probability of 0.0003, and their steps then contradict each other.
+    """
+
+    keys: Integers
+    times: Floats
+    steps: Integers
+
+    @property
+    def num_episodes(self) -> int:
+        return int(self.keys.size)
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.steps.sum(dtype=np.int64))
+
+    def ranks(self, keys: Integers) -> Integers:
+        """The places in time of the episodes with these keys."""
+        first = self._found(keys[:1])
+        there = int(first[0]) + np.arange(keys.size)
+        if there[-1] < self.keys.size and np.array_equal(self.keys[there[0] : there[-1] + 1], keys):
+            return there
+        return self._found(keys)
+
+    def _found(self, keys: Integers) -> Integers:
+        order = self._by_key
+        if order is None:
+            return np.asarray(np.searchsorted(self.keys, keys))
+        return np.asarray(order[np.searchsorted(self.keys, keys, sorter=order)])
+
+    @functools.cached_property
+    def _by_key(self) -> Integers | None:
+        """The order of the keys; None if they rise with time."""
+        rising = bool(np.all(self.keys[1:] > self.keys[:-1]))
+        return None if rising else np.argsort(self.keys, kind="stable")
+
+
+def index_of(rows: "LogRows", columns: Columns) -> EpisodeIndex:
+    """One pass over the columns that say which episode a row belongs to, and when it happened."""
+    blocks, episodes = [], 0
+    for table in rows.tables(identifying(columns, rows.schema)):
+        blocks.append(_block(table, columns))
+        episodes += blocks[-1][0].size
+        rows.limit.require(episodes * EPISODE_BYTES, f"the index of more than {episodes:,} episodes")
+    keys, times, steps = (np.concatenate(pieces) for pieces in zip(*blocks, strict=True))
+    order = np.lexsort((keys, times))
+    index = EpisodeIndex(keys[order], times[order], steps[order])
+    if columns.time is None:
+        _require_apart(index, str(columns.episode))
+    return index
+
+
+def identifying(columns: Columns, schema: pl.Schema) -> list[str]:
+    """The columns that tell which episode and step a row is, and when it happened."""
+    step = columns.step if columns.step in schema else None
+    return [name for name in (columns.episode, step, columns.time) if name is not None]
+
+
+def episode_keys(table: Table, columns: Columns) -> Integers:
+    """The key of each row's episode; a row without one is refused."""
+    if columns.episode is None:
+        return table.places.rows + 1
+    if columns.time is None:
+        numbers = episode_numbers(table, columns.episode)
+        check_finite(numbers, f"column '{columns.episode}'", table.places)
+    else:
+        table.require_filled(table.frame[columns.episode])
+    key = key_expression(columns, table.frame.schema)
+    return np.asarray(table.frame.select(key).to_series().to_numpy())
+
+
+def key_expression(columns: Columns, schema: pl.Schema) -> pl.Expr:
+    """The key of an episode in terms of its column, whatever that holds."""
+    name = str(columns.episode)
+    kind, column = schema[name], pl.col(name)
+    if kind in _EXACT or kind == pl.Boolean:
+        return column.cast(pl.Int64)
+    if kind in (pl.String, pl.Categorical, pl.Enum):
+        text = column.cast(pl.String)
+        column = text if columns.time else text.str.strip_chars().cast(pl.Float64, strict=False)
+    elif kind.is_nested() or kind == pl.Object:
+        raise LogError(f"column '{name}' holds {kind}.", expected="a number or a name for each episode")
+    return column.hash().reinterpret(signed=True)
+
+
+def in_step_order(table: Table, keys: Integers, columns: Columns) -> Table:
+    """Rows of whole episodes, each episode's sorted by step, if they are not so already."""
+    steps = row_steps(table, columns)
+    if steps is None:
+        return table
+    within = keys[1:] == keys[:-1]
+    if not np.any(within & (steps[1:] < steps[:-1])):
+        return table
+    runs = np.cumsum(np.append(0, ~within))
+    return table.take(np.lexsort((steps, runs)))
+
+
+def whole_episodes(
+    tables: Iterator[Table], columns: Columns, limit: MemoryLimit
+) -> Iterator[tuple[Table, Integers]]:
+    """The same rows, cut between episodes: an episode that may go on is carried over to the next table."""
+    carried: Table | None = None
+    for chunk in tables:
+        table = chunk if carried is None else _joined(carried, chunk)
+        keys = episode_keys(table, columns)
+        cut = int(episode_starts(keys)[-1])
+        limit.require(
+            WORKING_COPIES * table.frame.estimated_size(),
+            f"an episode of more than {keys.size - cut:,} steps",
+            where=table.places(keys.size - 1),
+            remedy="split the episode",
+        )
+        carried = table.take(slice(cut, None))
+        if cut:
+            yield table.take(slice(0, cut)), keys[:cut]
+    if carried is not None:
+        yield carried, episode_keys(carried, columns)
+
+
+def _joined(first: Table, second: Table) -> Table:
+    rows = np.concatenate([first.places.rows, second.places.rows])
+    frame = pl.concat([first.frame, second.frame])
+    return Table(frame, dataclasses.replace(second.places, rows=rows), second.name)
+
+
+def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values]:
+    """Key, earliest time and length of each episode in a table of whole ones."""
+    keys = episode_keys(table, columns)
+    starts = episode_starts(keys)
+    if columns.time is not None:
+        require_one_reading(table, columns)
+        times = np.minimum.reduceat(row_times(table, columns), starts)
+    elif columns.episode is None:
+        times = keys[starts].astype(np.float64)
+    else:
+        times = episode_numbers(table, columns.episode)[starts].astype(np.float64)
+    lengths = np.diff(np.append(starts, keys.size)).astype(np.int32)
+    return keys[starts], times, lengths
+
+
+def _require_apart(index: EpisodeIndex, name: str) -> None:
+    if np.any(index.times[1:] == index.times[:-1]):
+        raise LogError(
+            f"the numbers in column '{name}' are too large to tell episodes apart.",
+            expected="episode numbers below 2^53",
+            remedy="Number the episodes from 1, or name a time column.",
+        )

@@ -1,0 +1,122 @@
+"""The rows of a log that need not fit into memory, as tables of whole episodes.
+
+    with open_rows("logs/*.parquet", columns) as rows:
+        index = index_of(rows, columns)
+        for table in rows.tables(["episode", "step", "reward"]):
+            ...
+
+Every episode comes exactly once, in one table, its rows together and in the order of their steps. Which
+episodes share a table depends on how the log is cut into files, and nothing else may.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+
+from ..errors import LogError
+from .columns import Columns
+from .cuts import cuts_between_episodes
+from .formats import Format
+from .index import identifying, in_step_order, whole_episodes
+from .memory import MemoryLimit
+from .pieces import Pieces, batches
+from .sources import Source
+from .stages import Stage, silent
+from .surveying import survey
+from .table import Table
+
+CHUNK_ROWS = 500_000
+
+
+class Part(Protocol):
+    """Some whole episodes of a log, as plain data that can travel to another process."""
+
+    def tables(self, *, chunk_rows: int = CHUNK_ROWS) -> Iterator[Table]: ...
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Stretch:
+    """The rows between two positions, which are whole episodes that lie together."""
+
+    pieces: Pieces
+    columns: Columns
+    names: tuple[str, ...]
+    start: int
+    stop: int
+    limit: MemoryLimit
+
+    def tables(self, *, chunk_rows: int = CHUNK_ROWS) -> Iterator[Table]:
+        rows = batches(self.pieces, self.names, self.start, self.stop, chunk_rows)
+        for table, keys in whole_episodes(rows, self.columns, self.limit):
+            yield in_step_order(table, keys, self.columns)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class LogRows:
+    """A log that was opened: what is known of it, and its rows as often as they are asked for."""
+
+    pieces: Pieces
+    columns: Columns
+    cuts: tuple[int, ...]
+    limit: MemoryLimit
+
+    @property
+    def name(self) -> str:
+        """What the user calls the log."""
+        return self.pieces.name
+
+    @property
+    def num_rows(self) -> int:
+        return self.pieces.rows
+
+    @property
+    def schema(self) -> pl.Schema:
+        return self.pieces.schema
+
+    def parts(self, names: Sequence[str]) -> list[Part]:
+        """Parts that can be read independently of each other; together they are the log."""
+        wanted = tuple(dict.fromkeys([*names, *identifying(self.columns, self.schema)]))
+        self.pieces.require(wanted)
+        return [
+            Stretch(self.pieces, self.columns, wanted, start, stop, self.limit)
+            for start, stop in zip(self.cuts, self.cuts[1:], strict=False)
+        ]
+
+    def tables(self, names: Sequence[str], *, chunk_rows: int = CHUNK_ROWS) -> Iterator[Table]:
+        """All whole episodes, about `chunk_rows` rows at a time; the next are read while these are used."""
+        return ahead(table for part in self.parts(names) for table in part.tables(chunk_rows=chunk_rows))
+
+
+def ahead(tables: Iterator[Table]) -> Iterator[Table]:
+    """The same tables, each read while the one before is used."""
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(next, tables, None)
+        while (table := waiting.result()) is not None:
+            waiting = pool.submit(next, tables, None)
+            yield table
+
+
+@contextlib.contextmanager
+def open_rows(
+    source: Source,
+    columns: Columns,
+    *,
+    format: Format | None = None,
+    limit: MemoryLimit,
+    scratch: Path | None = None,
+    stage: Stage = silent,
+) -> Iterator[LogRows]:
+    """Find the files of a log, their columns, and whether the rows of each episode lie together."""
+    pieces = survey(source, format)
+    if pieces.rows == 0:
+        raise LogError("the log has no rows.", expected="at least one episode with one step")
+    pieces.require(identifying(columns, pieces.schema))
+    cuts = cuts_between_episodes(pieces, columns, limit)
+    if cuts is None:
+        raise LogError("the rows of some episodes lie apart.")
+    yield LogRows(pieces, columns, cuts, limit)
