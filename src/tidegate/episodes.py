@@ -221,8 +221,9 @@ class MeasuredLog(EpisodeLog):
     """Episodes whose returns were estimated while they were read: one row each, whatever its length.
 
     The row holds what was observed and, of each policy by name, the estimated return, the ratio of the whole
-    episode (`recorded`, as a logarithm) and the stopped ratio. `gaps` hold the difference of two policies where
-    it is estimated by itself. The same quantities are in `others` for each outcome, by name.
+    episode (`recorded`, as a logarithm) and, if there are several steps, the stopped ratio. `gaps` hold the
+    difference of two policies where it is estimated by itself. The same quantities are in `others` for each
+    outcome, by name.
     """
 
     sizes: Int[ArrayLike, " n"] = eqx.field(kw_only=True)

@@ -236,7 +236,7 @@ def gap_between(
     values: dict[bool, Float[Array, "*cells a"]],
     rival_probs: Float[Array, "*cells a"],
 ) -> Gap:
-    """What the first policy would have earned beyond the second; `listing` is the one that lists its actions."""
+    """What the first policy would have earned beyond the second; number `listing` lists its actions."""
     rival_returns = returns[1 - listing]
     gap = gap_returns(
         policies[listing], rival_returns, log, discount, values[False], values[True], rival_probs

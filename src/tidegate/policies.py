@@ -55,7 +55,7 @@ class Policy(eqx.Module):
         return None
 
     def name_in(self, log: MeasuredLog) -> str | None:
-        """The name under which a log holds what was estimated for the policy; None if that is what was seen."""
+        """The name under which a log holds what was estimated of the policy; None if that is what was seen."""
         raise PolicyError(
             f"the returns of {type(self).__name__} were not estimated when the log was read.",
             expected=f"one of {sorted(log.returns)}",
@@ -347,7 +347,16 @@ class RecordedPolicy(LoggedPolicy):
 
 
 class MeasuredPolicy(RecordedPolicy):
-    """A policy whose returns were estimated when the log was read; its digest is that of the policy itself."""
+    """A policy whose returns were estimated while the log was read; its digest is that of the policy."""
+
+    origin: str = eqx.field(static=True)
+
+    def digest(self) -> str:
+        return self.origin
+
+
+class ObservedPolicy(BehaviorPolicy):
+    """The policy that logged the episodes, under whatever name; its digest is that of the policy so named."""
 
     origin: str = eqx.field(static=True)
 

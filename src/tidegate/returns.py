@@ -35,9 +35,9 @@ def episode_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
 
 def stopped_ratios(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
     """Π_{l≤min(t, end)} π/β, averaged over t with the returns' weights γᵗ; the expectation is 1."""
-    if isinstance(log, MeasuredLog):
-        name = policy.name_in(log)
-        return jnp.where(log.present, 1.0 if name is None else log.stopped[name], 0.0)
+    name = policy.name_in(log) if isinstance(log, MeasuredLog) else None
+    if isinstance(log, MeasuredLog) and name in log.stopped:
+        return jnp.where(log.present, log.stopped[name], 0.0)
     running = jnp.exp(log.layout.running(log_ratios(policy, log)))
     weights = jnp.exp(_log_powers(discount, jnp.arange(log.num_steps)))
     return jnp.where(log.present, log.layout.lasting_mean(running, weights), 0.0)

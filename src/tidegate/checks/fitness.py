@@ -180,6 +180,17 @@ def _fitness(
     return dataclasses.replace(_only(ordered, findings), actions=actions)
 
 
+def with_support(
+    check: LogCheck, policy: Policy | None, sample: EpisodeLog, names: Names = NUMBERED
+) -> LogCheck:
+    """The same findings with what a sample of the log, held step by step, shows of its actions."""
+    actions = action_support(sample, policy)
+    if actions is None or policy is None:
+        return dataclasses.replace(check, actions=actions)
+    found = support_finding(policy, sample, actions, names)
+    return dataclasses.replace(check.including(found), actions=actions)
+
+
 def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
     return LogCheck(log.num_episodes, log.num_logged_steps, findings, None)
 

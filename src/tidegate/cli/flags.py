@@ -103,6 +103,23 @@ class LogFlags:
             "SIZE",
         ),
     ] = None
+    stream: Annotated[
+        bool | None,
+        _limits(
+            "stream/--no-stream",
+            "Read the log a part at a time, or hold it; by default, more than 500,000 rows are not held.",
+        ),
+    ] = None
+    scratch: Annotated[
+        Path | None,
+        _limits("scratch", "Where rows of scattered episodes are brought together; default $TMPDIR.", "DIR"),
+    ] = None
+    engine: Annotated[
+        str, _limits("engine", "Who reads a log that is not held: threads, or ray for a cluster.")
+    ] = "threads"
+    workers: Annotated[
+        int | None, _limits("workers", "How many parts are read at the same time; default all cores.", "N")
+    ] = None
 
     def file(self) -> "LogFile":
         """The log that these flags name."""
@@ -125,7 +142,17 @@ class LogFlags:
         given["confirmed_order"] = self.confirm_order or None
         columns = override_columns(base, given)
         kind = None if self.format is None else member("the format", Format, self.format)
-        return LogFile(self.log, columns, kind, self.estimate_propensities, self.memory_limit)
+        return LogFile(
+            self.log,
+            columns,
+            kind,
+            self.estimate_propensities,
+            memory_limit=self.memory_limit,
+            stream=self.stream,
+            scratch=self.scratch,
+            engine=self.engine,
+            workers=self.workers,
+        )
 
 
 @dataclasses.dataclass(frozen=True)

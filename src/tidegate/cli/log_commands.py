@@ -179,19 +179,12 @@ def evaluate(
     forecast: ForecastFlags,
     output: OutputFlags,
     policy: Annotated[str, typer.Option("--policy", help=f"The policy: {SPECS}.")],
-    stream: Annotated[
-        bool | None,
-        typer.Option(
-            "--stream/--no-stream",
-            help="Read Parquet in bounded memory; by default above 200 MB.",
-        ),
-    ] = None,
 ) -> None:
     """What a policy would have earned, and its forecast, with a stationary estimate for comparison.
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
-    _finish(_run("evaluate", log, forecast, policy=policy, stream=stream), output)
+    _finish(_run("evaluate", log, forecast, policy=policy), output)
 
 
 def gate(

@@ -15,6 +15,7 @@ from ..episodes import EpisodeLog
 from ..errors import SettingsError
 from ..inputs import by_name, did_you_mean, record_of
 from ..logs import Columns, Format, TimeUnit, load_columns
+from ..logs.engines import EngineKind
 from .choices import BasisKind, PolicyClass, Preset
 from .lookaheads import in_units_of
 from .opening import Log, LogFile, OpenLog, log_file
@@ -57,6 +58,10 @@ class Named(TypedDict, total=False):
     format: Format | str | None
     estimate_propensities: bool
     memory_limit: int | str | None
+    stream: bool | None
+    scratch: str | Path | None
+    engine: EngineKind | str
+    workers: int | None
 
 
 class NamedSearch(Named, total=False):

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Unpack
 
-from ..checks.fitness import LogCheck, forecast_and_check
+from ..checks.fitness import LogCheck, forecast_and_check, with_support
 from ..forecast import Forecast
 from ..inputs import seed_of
 from ..record import plain, sealed
@@ -58,6 +58,9 @@ def check(
         None if policy is None else chosen,
         names=names_of(opened),
     )
+    if opened.stepwise:
+        known = None if policy is None else opened.stepwise[0]
+        findings = with_support(findings, known, opened.steps.log, names_of(opened))
     return CheckRecord(
         policy=policy_name(given),
         check=findings,

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 from ..checks.backtest import Backtest, backtest
 from ..checks.findings import Finding, Level
-from ..checks.fitness import LogCheck, check_tested
+from ..checks.fitness import LogCheck, check_tested, with_support
 from ..checks.goodness import TESTS
 from ..checks.plan import Plan, outlook
 from ..forecast import ForecastSettings
@@ -37,7 +37,7 @@ from .assumptions import assumptions
 from .conditions import WEEK, Conditions, written
 from .guarding import guardrail_values, with_outcomes
 from .leaks import candidate_leak
-from .opening import Log, PolicyLike, Stage, counted, silent
+from .opening import Log, OpenLog, PolicyLike, Stage, counted, silent
 from .provenance import Provenance, names_of, provenance
 from .questions import allowed, last_episode, question, require_p_value
 from .settings import PlainSettings, Settings
@@ -45,6 +45,7 @@ from .showing import Shown
 from .training import Overlap, TrainingRecord
 from .trials import Origin, Training, Trial, origin_assumptions, origin_caveats, prepare
 
+ROLES = ("candidate", "safe")
 WHOSE = {"candidate": "the candidate", "safe": "the safe policy", "difference": "the candidate's advantage"}
 
 
@@ -265,6 +266,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     checks = check_tested(
         held_out.log, forecasting, trial.policies, found.comparison, found.axis, names_of(trial.opened)
     )
+    checks = {role: sampled_support(trial.opened, role, one) for role, one in checks.items()}
     if leak is not None:
         checks["candidate"] = checks["candidate"].including(leak)
     bound = _range_bound(trial, guarded, asked_for, forecasting)
@@ -308,6 +310,14 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         seed=trial.seed,
         provenance=origin,
     )
+
+
+def sampled_support(opened: OpenLog, role: str, check: LogCheck) -> LogCheck:
+    """Of a log that is not held, a sample tells which actions it shows."""
+    place = ROLES.index(role) if role in ROLES else len(ROLES)
+    if place >= len(opened.stepwise):
+        return check
+    return with_support(check, opened.stepwise[place], opened.steps.log, names_of(opened))
 
 
 def _range_bound(

@@ -59,8 +59,8 @@ def counted(stage: Stage, what: str) -> Progress:
 class LogFile:
     """A log by name (or a frame), with its columns, its format, and what to do without propensities.
 
-    `memory_limit` is that of `read_log`. The columns of an `EpisodeLog` are its own. A log of many steps is not
-    held but read again and again, in parts; `stream` says that this one is, or is not. If the rows of its
+    `memory_limit` is that of `read_log`. The columns of an `EpisodeLog` are its own. A log of many steps is
+    not held but read again and again, in parts; `stream` says that this one is, or is not. If the rows of its
     episodes are scattered, they are brought together in a `scratch` folder. The parts are read by an `engine`
     with so many `workers`.
     """
@@ -91,7 +91,8 @@ class LogFile:
 class OpenLog:
     """A log that was read and checked; `data_hash` is that of the log before anything was estimated.
 
-    Of a `large` log, a sample is `loaded` until the log is `reduced`; then `sample` holds the sample.
+    Of a `large` log, a sample is `loaded` until the log is `reduced`; then `sample` holds the sample, and
+    `stepwise` the policies as the sample knows them.
     """
 
     loaded: LoadedLog
@@ -100,6 +101,7 @@ class OpenLog:
     large: LargeLog | None = None
     engine: Engine = serially
     sample: LoadedLog | None = None
+    stepwise: tuple[Policy, ...] = ()
 
     @property
     def steps(self) -> LoadedLog:
@@ -137,7 +139,7 @@ class OpenLog:
         loaded = dataclasses.replace(
             self.loaded, log=log, began=self.large.began, notes=(*self.loaded.notes, *self.large.notes)
         )
-        return known, dataclasses.replace(self, loaded=loaded, sample=self.loaded)
+        return known, dataclasses.replace(self, loaded=loaded, sample=self.loaded, stepwise=policies)
 
     def policy(self, given: PolicyLike) -> tuple[Policy, "OpenLog"]:
         """The policy that was given, or that a spec names, and the log with its probabilities."""

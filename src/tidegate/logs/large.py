@@ -1,7 +1,7 @@
 """A log that is too large to be held: its episodes are known, their steps are read when they are needed.
 
-A sample of the episodes is held as a log of its own. All others are reduced as they are read: what every policy
-would have earned in them, and how likely it would have been (`measuring`).
+A sample of the episodes is held as a log of its own. All of them are reduced as they are read: what every
+policy would have earned in them, and how likely they would have been (`measuring`).
 """
 
 import contextlib
@@ -14,26 +14,35 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from ..arrays import Flags, Floats, Integers, in_double, room_for
 from ..door import MAX_ACTION, MAX_PADDING
 from ..episodes import Estimates, MeasuredLog, training_flags
 from ..forecast import ForecastSettings, has_contexts
-from ..policies import MeasuredPolicy, Policy, RecordedPolicy
+from ..policies import MeasuredPolicy, ObservedPolicy, Policy
 from ..serving.features import Feature
 from .columns import Columns, TimeUnit
 from .encoding import features_of
 from .engines import Engine
 from .formats import Format, format_of, reading
 from .index import EpisodeIndex, episode_keys, index_of
-from .measuring import REWARD, MeasuredBlock, Predictors, blocks_of, fit_predictors, measure_block, sample_folds
+from .measuring import (
+    REWARD,
+    MeasuredBlock,
+    Predictors,
+    blocks_of,
+    fit_predictors,
+    measure_block,
+    sample_folds,
+)
 from .memory import MemoryLimit
 from .parts import action_labels, require_parts
 from .pieces import POSITION
 from .reading import LoadedLog, checked_log
 from .rows import LogRows, Part, open_rows
 from .sources import Source, source_paths, stacked
-from .specs import PolicySpec, resolve_policy
+from .specs import PolicySpec, SpecKind, resolve_policy
 from .stages import Stage, silent
 from .table import Places, Table, is_text
 from .timeline import TimeMeaning, axis_numbers, holds_timestamps
@@ -43,14 +52,13 @@ SAMPLE_STEPS = 250_000
 INDEX_BYTES = 32  # of an episode
 LEAST_ROW_BYTES = 8  # of text
 SAMPLED = (
-    "The log is too large to be held: what a step is worth was fitted to {sampled:,} of its {count:,} episodes, "
-    "and findings about single steps are about these."
+    "The log is too large to be held: what a step is worth was fitted to {sampled:,} of its {count:,} "
+    "episodes, and findings about single steps are about these."
 )
 UNEQUAL = (
     "Episodes are of very unequal length, so no model of the rewards takes noise out of the estimates: the "
     "intervals are wider."
 )
-
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,7 +155,7 @@ class LargeLog:
         sample: LoadedLog,
         engine: Engine,
     ) -> tuple[tuple[Policy, ...], MeasuredLog]:
-        """Every episode reduced, and the policies as that log knows them; `sample` knows the policies, too."""
+        """Every episode reduced, and the policies as that log knows them; the `sample` knows them, too."""
         predictors = None
         if settings.value_model is not None and len(self.rooms) == 1:
             folds = sample_folds(sample.log, self.ranks % 2 == 1, self.rooms[0])
@@ -180,7 +188,6 @@ def large_log(
     if not always and rows.num_rows <= HELD_STEPS:
         opened.close()
         return None
-    weakref.finalize(rows, opened.close)
     empty = Table(pl.DataFrame(schema=rows.schema), Places((), (), np.arange(0)), rows.name)
     require_parts(empty, columns)
     stage(f"finding the episodes in {rows.num_rows:,} rows")
@@ -196,7 +203,9 @@ def large_log(
     ranks = sample_ranks(index.steps, SAMPLE_STEPS)
     stage("reading a sample of the log")
     sample = dataclasses.replace(gathered(rows, reading, names, ranks), time=meaning)
-    return LargeLog(rows, reading, meaning, names, sample, ranks)
+    large = LargeLog(rows, reading, meaning, names, sample, ranks)
+    weakref.finalize(large, opened.close)
+    return large
 
 
 def _surely_small(source: Source) -> bool:
@@ -304,8 +313,8 @@ def assembled(
 ) -> MeasuredLog:
     """What was found about all episodes, in the order of time."""
     count = large.num_episodes
-    names = tuple(one.name for one in policies if isinstance(one, RecordedPolicy))
-    filled = np.zeros(count, bool)
+    names = {place: one.name for place, one in enumerate(policies) if isinstance(one, MeasuredPolicy)}
+    several, filled = large.rooms != (1,), np.zeros(count, bool)
     store: dict[Any, Floats] = {}
 
     def put(key: Any, ranks: Integers, values: Any) -> None:
@@ -314,12 +323,13 @@ def assembled(
     for part in parts:
         for ranks, block in part:
             filled[ranks] = True
-            for place, name in enumerate(names):
+            for place, name in names.items():
                 put(("ratio", name), ranks, block.ratios[place])
-                put(("stopped", name), ranks, block.stopped[place])
+                if several:
+                    put(("stopped", name), ranks, block.stopped[place])
             for outcome, returns in block.returns.items():
                 put(("observed", outcome), ranks, block.observed[outcome])
-                for place, name in enumerate(names):
+                for place, name in names.items():
                     put(("return", outcome, name), ranks, returns[place])
                 for place, gap in enumerate(block.gaps.get(outcome, ())):
                     put(("gap", outcome, place), ranks, gap)
@@ -330,7 +340,7 @@ def assembled(
         return tuple(store[key] for key in (("gap", outcome, 0), ("gap", outcome, 1)) if key in store)
 
     def returns_of(outcome: str) -> dict[str, Floats]:
-        return {name: store["return", outcome, name] for name in names}
+        return {name: store["return", outcome, name] for name in names.values()}
 
     return MeasuredLog(
         episode_numbers=large.reading.numbers,
@@ -338,10 +348,10 @@ def assembled(
         behavior_log_probs=np.zeros((count, 1)),
         rewards=store["observed", REWARD][:, None],
         mask=np.ones((count, 1), bool),
-        recorded={name: store["ratio", name][:, None] for name in names},
+        recorded={name: store["ratio", name][:, None] for name in names.values()},
         outcomes={name: store["observed", name][:, None] for name in others},
         sizes=large.reading.index.steps,
-        stopped={name: store["stopped", name] for name in names},
+        stopped={name: store["stopped", name] for name in names.values()} if several else {},
         returns=returns_of(REWARD),
         gaps=gaps(REWARD),
         others={name: Estimates(returns_of(name), gaps(name)) for name in others},
@@ -350,8 +360,8 @@ def assembled(
 
 
 def _known(policy: Policy, spec: PolicySpec | None) -> Policy:
-    """The policy as the measured log knows it."""
-    if isinstance(policy, RecordedPolicy):
-        return policy
+    """The policy as the measured log knows it; what the logging policy would have earned is what was seen."""
+    if spec is not None and spec.kind is SpecKind.BEHAVIOR:
+        return ObservedPolicy(policy.digest())
     digest = policy.digest()
-    return MeasuredPolicy(str(spec) if spec is not None else digest, digest)
+    return MeasuredPolicy(digest if spec is None else str(spec), digest)

@@ -1,9 +1,9 @@
-"""The reduction of a log to episodes: what every policy would have earned in each, a block of them at a time.
+"""The reduction of a log to episodes: what every policy would have earned in each, a block at a time.
 
-What a step is worth is fitted to a sample of the log, so that it takes bounded memory. As in a log that is held
-as a whole, an episode is predicted from others alone: those whose place in time is odd from those whose place
-is even, and the reverse. Blocks have one shape, and every number of an episode follows from its own steps and
-from the sample: so it is the same to the bit whichever block the episode is in.
+What a step is worth is fitted to a sample of the log, so that it takes bounded memory. As in a log that is
+held as a whole, an episode is predicted from others alone: those whose place in time is odd from those whose
+place is even, and the reverse. Blocks have one shape, and every number of an episode follows from its own
+steps and from the sample: so it is the same to the bit whichever block the episode is in.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ Folds = tuple[Any, Any]  # models of the episodes at even and at odd places in t
 
 
 class Predictors(eqx.Module):
-    """What was fitted to the sample: per outcome and kind of values, and what a rival that lists nothing does."""
+    """What was fitted to the sample: by outcome and kind of values; `acts` predict a rival that lists nothing."""
 
     values: dict[str, dict[bool, Folds]]
     acts: Folds | None
