@@ -85,3 +85,18 @@ def test_the_parts_make_up_the_whole(columns: Columns, cuts: Sequence[int], tmp_
             assert rows.schema == FRAME.schema
             for chunk_rows in (1, 7, 100, 10**6):
                 assert whole(rows, columns, names, chunk_rows).equals(twin.select(names))
+
+
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("files", [1, 7])
+def test_scattered_episodes_are_brought_together(columns: Columns, files: int, tmp_path: Path) -> None:
+    shuffled = FRAME.sample(fraction=1, shuffle=True, seed=files)
+    cuts = [shuffled.height * i // files for i in range(1, files)]
+    folder = written(shuffled, tmp_path / "log", cuts)
+    names = [*NAMES, "visit", "hour"]
+    twin = read_log(str(folder / "*.parquet"), columns).table.frame
+    with open_rows(folder, columns, limit=LIMIT, scratch=tmp_path) as rows:
+        assert rows.exchanged is not None
+        for chunk_rows in (7, 10**6):
+            assert whole(rows, columns, names, chunk_rows).equals(twin.select(names))
+    assert [one.name for one in tmp_path.iterdir()] == ["log"]

@@ -7,11 +7,12 @@ calling thread.
 import os
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import jax
 
-from ..errors import SettingsError, TidegateError
+from ..errors import TidegateError
+from ..logs.engines import connected, ray_reason, ray_task
 from .sweep import Columns
 
 
@@ -38,7 +39,6 @@ J = TypeVar("J", bound=Job)
 Done = Callable[[J, Columns], None]
 BYTES_PER_RUN = 2**20  # log, rows and draws of one run at full capacity, generously
 COMPILERS = 2  # a program is compiled on several cores already: more of them only delay the first
-RETRIES = 3
 MOST_RUNS = {"cpu": 32, "gpu": 12_000}
 
 
@@ -71,11 +71,9 @@ def run_local(jobs: Sequence[J], done: Done[J]) -> None:
 
 
 def run_ray(jobs: Sequence[J], done: Done[J], *, address: str | None = None) -> None:
-    """The same jobs as Ray tasks; Ray runs those again whose node is lost, `RETRIES` times at most."""
-    ray = _import_ray()
-    if not ray.is_initialized():
-        ray.init(address=address or os.environ.get("RAY_ADDRESS"), log_to_driver=False)
-    task = ray.remote(num_cpus=1, max_retries=RETRIES)(_run)
+    """The same jobs as Ray tasks; Ray runs those again whose node is lost, a few times at most."""
+    ray = connected(address)
+    task = ray_task(ray, _run)
     waiting = {task.remote(job): job for job in jobs}
     while waiting:
         (ready, *_), _ = ray.wait(list(waiting), num_returns=1)
@@ -84,30 +82,11 @@ def run_ray(jobs: Sequence[J], done: Done[J], *, address: str | None = None) -> 
             columns = ray.get(ready)
         except ray.exceptions.RayError as error:
             raise TidegateError(
-                f"Ray could not run the job {job.name}: {_reason(error)}.",
+                f"Ray could not run the job {job.name}: {ray_reason(error)}.",
                 remedy="Finished jobs are kept: when the cause is gone, the same command goes on from there.",
             ) from error
         done(job, columns)
 
 
-def _reason(error: Exception) -> str:
-    """The job's own error, or what happened to the process that ran it."""
-    cause = getattr(error, "cause", None)
-    if isinstance(cause, Exception):
-        return f"{type(cause).__name__}: {cause}".rstrip(".")
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}, after {RETRIES} more attempts: {lines[0]}".rstrip(".")
-
-
 def _run(job: Job) -> Columns:
     return job.run()
-
-
-def _import_ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise SettingsError(
-            "the engine 'ray' needs Ray.", remedy="Install it: pip install 'tidegate[ray]'."
-        ) from error
-    return ray

@@ -41,9 +41,9 @@ class _Seen:
 def cuts_between_episodes(pieces: Pieces, columns: Columns, limit: MemoryLimit) -> tuple[int, ...] | None:
     """Positions at which episodes begin, not too close to each other, and the end; None if rows lie apart."""
     if columns.episode is None:
-        return (*_targets(pieces), pieces.span)
+        return (*_targets(pieces, PART_ROWS), pieces.span)
     seen, last, found = _Seen(), None, [0]
-    targets = np.array(_targets(pieces))
+    targets = np.array(_targets(pieces, PART_ROWS))
     for table in batches(pieces, [columns.episode], 0, pieces.span, SURVEY_ROWS):
         keys = episode_keys(table, columns)
         starts = episode_starts(keys)
@@ -63,15 +63,19 @@ def cuts_between_episodes(pieces: Pieces, columns: Columns, limit: MemoryLimit) 
     return (*sorted({*found}), pieces.span)
 
 
-def _targets(pieces: Pieces) -> list[int]:
+def whole_tasks(pieces: Pieces, rows: int) -> list[tuple[int, int]]:
+    """All rows as stretches of about so many, cut without regard to episodes."""
+    firsts = _targets(pieces, rows)
+    return list(zip(firsts, [*firsts[1:], pieces.span], strict=True))
+
+
+def _targets(pieces: Pieces, rows: int) -> list[int]:
     """Where cuts are wanted: anywhere in files that can be entered anywhere, else between files."""
-    inside = (
-        first
-        for piece in pieces.all
-        for first in range(piece.first, piece.first + piece.span, PART_ROWS if piece.seekable else piece.span)
-    )
     cuts = [0]
-    for target in inside:
-        if target >= cuts[-1] + PART_ROWS:
-            cuts.append(target)
+    for piece in pieces.all:
+        end = piece.first + piece.span
+        if not piece.seekable:
+            cuts.extend([piece.first] if piece.first >= cuts[-1] + rows else [])
+        elif end > cuts[-1] + rows:
+            cuts.extend(range(max(piece.first, cuts[-1] + rows), end, rows))
     return cuts

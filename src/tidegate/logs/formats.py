@@ -140,7 +140,7 @@ def reading(name: str, kind: Format) -> Iterator[None]:
         yield
     except LogError:
         raise
-    except (*PARSER_ERRORS, ValueError, OverflowError) as error:
+    except (*PARSER_ERRORS, ValueError, OverflowError, OSError) as error:
         cause = str(error).strip().split("\n")[0] or type(error).__name__
         raise LogError(
             f"{name} cannot be read as {kind.value} ({cause}).",

@@ -113,6 +113,16 @@ def key_expression(columns: Columns, schema: pl.Schema) -> pl.Expr:
     return column.hash().reinterpret(signed=True)
 
 
+def step_expression(columns: Columns, schema: pl.Schema) -> list[pl.Expr]:
+    """What sorts the rows of an episode: the step as a number, if the log has a step column."""
+    if columns.step is None or columns.step not in schema:
+        return []
+    column, kind = pl.col(columns.step), schema[columns.step]
+    if kind not in (pl.String, pl.Categorical, pl.Enum):
+        return [column]
+    return [column.cast(pl.String).str.strip_chars().cast(pl.Float64, strict=False)]
+
+
 def in_step_order(table: Table, keys: Integers, columns: Columns) -> Table:
     """Rows of whole episodes, each episode's sorted by step, if they are not so already."""
     steps = row_steps(table, columns)

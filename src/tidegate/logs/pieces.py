@@ -5,11 +5,13 @@ are counted from the first of the first piece to the last of the last: that coun
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 import polars as pl
 
-from .formats import Format, reading
+from .formats import PARSER_ERRORS, Format, reading
 from .table import Places, Table
 
 POSITION = "__position"  # of a row among all rows of the log
@@ -115,19 +117,45 @@ class Pieces:
 
 
 def batches(pieces: Pieces, names: Sequence[str], start: int, stop: int, rows: int) -> Iterator[Table]:
-    """The rows at the positions from `start` to `stop`, in order, about so many at a time."""
-    for piece, low, high in pieces.within(start, stop):
-        with reading(piece.name, piece.format):
-            for frame in _frames(piece, names, pieces.schema, low, high, rows):
-                yield pieces.table(frame)
+    """The rows from one position to another, in order, about so many at a time; small files share a table."""
+    for seekable, group in itertools.groupby(pieces.within(start, stop), lambda one: one[0].seekable):
+        for frame in (_sought if seekable else _streamed)(group, names, pieces.schema, rows):
+            yield pieces.table(frame)
 
 
-def _frames(
-    piece: Piece, names: Sequence[str], schema: pl.Schema, start: int, stop: int, rows: int
+Within: TypeAlias = tuple[Piece, int, int]  # a piece, and from which position to which
+
+
+def _sought(
+    parts: Iterable[Within], names: Sequence[str], schema: pl.Schema, rows: int
 ) -> Iterator[pl.DataFrame]:
-    if piece.seekable:
-        for low in range(start, stop, rows):
-            yield piece.scan(names, schema, low, min(low + rows, stop)).collect()
-    else:
-        lazy = piece.scan(names, schema, start, stop)
-        yield from lazy.collect_batches(chunk_size=rows, lazy=True, engine="streaming")
+    waiting, count = list[Within](), 0
+    for piece, start, stop in parts:
+        while start < stop:
+            end = min(stop, start + rows - count)
+            waiting.append((piece, start, end))
+            count, start = count + end - start, end
+            if count == rows:
+                yield _collected(waiting, names, schema)
+                waiting, count = [], 0
+    if waiting:
+        yield _collected(waiting, names, schema)
+
+
+def _collected(parts: Sequence[Within], names: Sequence[str], schema: pl.Schema) -> pl.DataFrame:
+    try:
+        return pl.concat([piece.scan(names, schema, *ends) for piece, *ends in parts]).collect()
+    except PARSER_ERRORS:
+        for piece, *ends in parts:  # which file was it?
+            with reading(piece.name, piece.format):
+                piece.scan(names, schema, *ends).collect()
+        raise
+
+
+def _streamed(
+    parts: Iterable[Within], names: Sequence[str], schema: pl.Schema, rows: int
+) -> Iterator[pl.DataFrame]:
+    for piece, start, stop in parts:
+        with reading(piece.name, piece.format):
+            lazy = piece.scan(names, schema, start, stop)
+            yield from lazy.collect_batches(chunk_size=rows, lazy=True, engine="streaming")

@@ -11,6 +11,7 @@ episodes share a table depends on how the log is cut into files, and nothing els
 
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +22,13 @@ import polars as pl
 from ..errors import LogError
 from .columns import Columns
 from .cuts import cuts_between_episodes
+from .engines import Engine, Threads
+from .exchange import Bucket, Exchanged, exchange
 from .formats import Format
 from .index import identifying, in_step_order, whole_episodes
 from .memory import MemoryLimit
 from .pieces import Pieces, batches
+from .scratch import scratch_folder
 from .sources import Source
 from .stages import Stage, silent
 from .surveying import survey
@@ -35,6 +39,9 @@ CHUNK_ROWS = 500_000
 
 class Part(Protocol):
     """Some whole episodes of a log, as plain data that can travel to another process."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
 
     def tables(self, *, chunk_rows: int = CHUNK_ROWS) -> Iterator[Table]: ...
 
@@ -62,8 +69,9 @@ class LogRows:
 
     pieces: Pieces
     columns: Columns
-    cuts: tuple[int, ...]
     limit: MemoryLimit
+    cuts: tuple[int, ...] = ()
+    exchanged: Exchanged | None = None
 
     @property
     def name(self) -> str:
@@ -82,10 +90,13 @@ class LogRows:
         """Parts that can be read independently of each other; together they are the log."""
         wanted = tuple(dict.fromkeys([*names, *identifying(self.columns, self.schema)]))
         self.pieces.require(wanted)
-        return [
-            Stretch(self.pieces, self.columns, wanted, start, stop, self.limit)
-            for start, stop in zip(self.cuts, self.cuts[1:], strict=False)
-        ]
+        if self.exchanged is None:
+            return [
+                Stretch(self.pieces, self.columns, wanted, start, stop, self.limit)
+                for start, stop in itertools.pairwise(self.cuts)
+            ]
+        buckets = map(self.exchanged.stretches, range(self.exchanged.buckets))
+        return [Bucket(self.pieces, self.columns, wanted, one, self.limit) for one in buckets if one]
 
     def tables(self, names: Sequence[str], *, chunk_rows: int = CHUNK_ROWS) -> Iterator[Table]:
         """All whole episodes, about `chunk_rows` rows at a time; the next are read while these are used."""
@@ -106,17 +117,31 @@ def open_rows(
     source: Source,
     columns: Columns,
     *,
+    names: Sequence[str] | None = None,
     format: Format | None = None,
     limit: MemoryLimit,
     scratch: Path | None = None,
+    engine: Engine | None = None,
     stage: Stage = silent,
 ) -> Iterator[LogRows]:
-    """Find the files of a log, their columns, and whether the rows of each episode lie together."""
+    """Find the files of a log and their columns, and bring the rows of each episode together.
+
+    Where they lie together already, nothing is written. Otherwise the columns `names` (all, if none are named)
+    go to a folder in `scratch`, and only these can be asked for. The folder is removed at the end.
+    """
     pieces = survey(source, format)
     if pieces.rows == 0:
         raise LogError("the log has no rows.", expected="at least one episode with one step")
-    pieces.require(identifying(columns, pieces.schema))
+    known = identifying(columns, pieces.schema)
+    pieces.require([*known, *(names or ())])
+    stage("looking at the order of the rows")
     cuts = cuts_between_episodes(pieces, columns, limit)
-    if cuts is None:
-        raise LogError("the rows of some episodes lie apart.")
-    yield LogRows(pieces, columns, cuts, limit)
+    if cuts is not None:
+        yield LogRows(pieces, columns, limit, cuts)
+        return
+    kept = tuple(dict.fromkeys([*known, *(pieces.schema if names is None else names)]))
+    with scratch_folder(scratch) as folder:
+        stage(f"bringing the rows of each episode together in {folder}")
+        exchanged = exchange(pieces, columns, kept, folder, limit, engine or Threads())
+        stage("reading the log")
+        yield LogRows(pieces, columns, limit, exchanged=exchanged)
