@@ -25,7 +25,7 @@ from ..logs import (
     resolve_policy,
 )
 from ..logs.columns import columns_of
-from ..logs.engines import Engine, EngineKind, engine_of, serially
+from ..logs.engines import EngineKind, engine_of
 from ..logs.episodes import loaded_episodes
 from ..logs.large import LargeLog, large_log
 from ..logs.memory import memory_limit
@@ -99,7 +99,6 @@ class OpenLog:
     data_hash: str
     read_as: str | None = None
     large: LargeLog | None = None
-    engine: Engine = serially
     sample: LoadedLog | None = None
     stepwise: tuple[Policy, ...] = ()
 
@@ -135,7 +134,7 @@ class OpenLog:
             return policies, self
         specs = tuple(None if is_object(one) else parse_spec(policy_name(one)) for one in given)
         stage(f"reading {self.large.rows.num_rows:,} rows")
-        known, log = self.large.measured(settings, policies, specs, self.loaded, self.engine)
+        known, log = self.large.measured(settings, policies, specs, self.loaded)
         loaded = dataclasses.replace(
             self.loaded, log=log, began=self.large.began, notes=(*self.loaded.notes, *self.large.notes)
         )
@@ -208,9 +207,7 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = Fal
         )
     large = None if held or file.stream is False else _large(file, columns, stage)
     if large is not None:
-        return OpenLog(
-            large.sample, large.digest(), read_as, large, engine_of(file.engine, file.workers, stage)
-        )
+        return OpenLog(large.sample, large.digest(), read_as, large)
     loaded = read_log(file.source, columns, format=file.format, memory_limit=file.memory_limit)
     data_hash = loaded.log.digest()
     if file.estimate_propensities:
@@ -222,7 +219,17 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = Fal
 def _large(file: LogFile, columns: Columns, stage: Stage) -> LargeLog | None:
     limit = memory_limit(file.memory_limit)
     scratch = None if file.scratch is None else Path(file.scratch)
-    return large_log(file.source, columns, file.format, limit, scratch, stage, always=bool(file.stream))
+    engine = engine_of(member("engine", EngineKind, file.engine), file.workers)
+    return large_log(
+        file.source,
+        columns,
+        file.format,
+        limit,
+        engine,
+        scratch=scratch,
+        stage=stage,
+        always=bool(file.stream),
+    )
 
 
 def log_file(log: Log) -> LogFile:

@@ -6,6 +6,7 @@ first. polars, NumPy and JAX let other threads run while they compute, so thread
 
 import collections
 import dataclasses
+import enum
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,16 @@ A = TypeVar("A")
 B = TypeVar("B")
 RETRIES = 3
 AHEAD = 2  # results that may wait for their turn, for each worker
+
+
+class EngineKind(enum.Enum):
+    """Who works on the parts."""
+
+    THREADS = "threads"
+    RAY = "ray"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 class Engine(Protocol):
@@ -77,13 +88,24 @@ class Ray:
                 ray.cancel(lost)
 
 
+def engine_of(kind: EngineKind, workers: int | None) -> Engine:
+    """The engine of a kind; a Ray cluster has the workers that it has."""
+    if kind is EngineKind.RAY and workers is not None:
+        raise SettingsError(
+            f"workers is {workers}, and a Ray cluster has its own.", remedy="Leave it out, or use threads."
+        )
+    if kind is EngineKind.RAY:
+        return Ray()
+    return Threads() if workers is None else Threads(workers)
+
+
 def ray_task(ray: Any, function: Callable[[A], B]) -> Any:
     """The function as a task of one core, which Ray runs again if its node is lost."""
     return ray.remote(num_cpus=1, max_retries=RETRIES)(function)
 
 
 def connected(address: str | None) -> Any:
-    """Ray, connected to the cluster at this address, else to the one that the environment names, or a new one."""
+    """Ray, connected to the cluster at this address, else to the one in the environment, or to a new one."""
     try:
         import ray
     except ImportError as error:

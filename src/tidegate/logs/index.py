@@ -30,11 +30,14 @@ class EpisodeIndex:
 
     A key is the episode's own whole number, or a 64-bit hash of what else it is called: among a hundred
     million names, two share a hash with a probability of 0.0003, and their steps then contradict each other.
+    `misplaced` are the positions at which episodes begin after one with a higher number, where the numbers
+    alone tell the order.
     """
 
     keys: Integers
     times: Floats
     steps: Integers
+    misplaced: Integers
 
     @property
     def num_episodes(self) -> int:
@@ -72,9 +75,11 @@ def index_of(rows: "LogRows", columns: Columns) -> EpisodeIndex:
         blocks.append(_block(table, columns))
         episodes += blocks[-1][0].size
         rows.limit.require(episodes * EPISODE_BYTES, f"the index of more than {episodes:,} episodes")
-    keys, times, steps = (np.concatenate(pieces) for pieces in zip(*blocks, strict=True))
-    order = np.lexsort((keys, times))
-    index = EpisodeIndex(keys[order], times[order], steps[order])
+    keys, times, steps, firsts = (np.concatenate(pieces) for pieces in zip(*blocks, strict=True))
+    order, misplaced = np.lexsort((keys, times)), np.arange(0)
+    if columns.time is None and columns.episode is not None:
+        misplaced = _misplaced(times, firsts)
+    index = EpisodeIndex(keys[order], times[order], steps[order], misplaced)
     if columns.time is None:
         _require_apart(index, str(columns.episode))
     return index
@@ -163,8 +168,8 @@ def _joined(first: Table, second: Table) -> Table:
     return Table(frame, dataclasses.replace(second.places, rows=rows), second.name)
 
 
-def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values]:
-    """Key, earliest time and length of each episode in a table of whole ones."""
+def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values, Values]:
+    """Key, earliest time, length and first position of each episode in a table of whole ones."""
     keys = episode_keys(table, columns)
     starts = episode_starts(keys)
     if columns.time is not None:
@@ -175,7 +180,13 @@ def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values]:
     else:
         times = episode_numbers(table, columns.episode)[starts].astype(np.float64)
     lengths = np.diff(np.append(starts, keys.size)).astype(np.int32)
-    return keys[starts], times, lengths
+    return keys[starts], times, lengths, np.minimum.reduceat(table.places.rows, starts)
+
+
+def _misplaced(numbers: Floats, firsts: Integers) -> Integers:
+    order = np.argsort(firsts, kind="stable")
+    came = numbers[order]
+    return np.asarray(firsts[order][came < np.maximum.accumulate(came)])
 
 
 def _require_apart(index: EpisodeIndex, name: str) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import hashlib
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ from .measuring import (
 from .memory import MemoryLimit
 from .parts import action_labels, require_parts
 from .pieces import POSITION
-from .reading import LoadedLog, checked_log
-from .rows import LogRows, Part, open_rows
-from .sources import Source, source_paths, stacked
+from .reading import LoadedLog, checked_log, misplaced_caveat
+from .rows import CHUNK_ROWS, LogRows, Part, open_rows
+from .sources import Source, source_paths
 from .specs import PolicySpec, SpecKind, resolve_policy
 from .stages import Stage, silent
 from .table import Places, Table, is_text
@@ -99,6 +99,7 @@ class LargeLog:
     """The episodes of a log that is read again and again; `sample` holds some of them, those at `ranks`."""
 
     rows: LogRows
+    engine: Engine
     reading: Reading
     meaning: TimeMeaning
     names: tuple[str, ...]
@@ -144,7 +145,7 @@ class LargeLog:
 
     def gather(self, ranks: Integers) -> LoadedLog:
         """The episodes at these places in time, as a log that is held."""
-        return gathered(self.rows, self.reading, self.names, ranks)
+        return gathered(self.rows, self.engine, self.reading, self.names, ranks)
 
     @in_double
     def measured(
@@ -153,7 +154,6 @@ class LargeLog:
         policies: tuple[Policy, ...],
         specs: tuple[PolicySpec | None, ...],
         sample: LoadedLog,
-        engine: Engine,
     ) -> tuple[tuple[Policy, ...], MeasuredLog]:
         """Every episode reduced, and the policies as that log knows them; the `sample` knows them, too."""
         predictors = None
@@ -163,7 +163,7 @@ class LargeLog:
         task = Reduction(
             self.reading, self.names, specs, policies, settings.for_any_terms, predictors, self.rooms
         )
-        parts = engine(partial(reduce_part, task), self.rows.parts(self.names))
+        parts = self.engine.map(partial(reduce_part, task), self.rows.parts(self.names))
         known = tuple(_known(one, spec) for one, spec in zip(policies, specs, strict=True))
         return known, assembled(self, known, sample, parts)
 
@@ -173,9 +173,10 @@ def large_log(
     columns: Columns,
     format: Format | None,
     limit: MemoryLimit,
+    engine: Engine,
+    *,
     scratch: Path | None = None,
     stage: Stage = silent,
-    *,
     always: bool = False,
 ) -> LargeLog | None:
     """A log of many steps, with its episodes in the order of time; None if it can be held."""
@@ -183,7 +184,7 @@ def large_log(
         return None
     opened = contextlib.ExitStack()
     rows = opened.enter_context(
-        open_rows(source, columns, format=format, limit=limit, scratch=scratch, stage=stage)
+        open_rows(source, columns, format=format, limit=limit, scratch=scratch, engine=engine, stage=stage)
     )
     if not always and rows.num_rows <= HELD_STEPS:
         opened.close()
@@ -202,8 +203,13 @@ def large_log(
     reading, names = Reading(columns, features, index, numbers, limit), tuple(rows.schema)
     ranks = sample_ranks(index.steps, SAMPLE_STEPS)
     stage("reading a sample of the log")
-    sample = dataclasses.replace(gathered(rows, reading, names, ranks), time=meaning)
-    large = LargeLog(rows, reading, meaning, names, sample, ranks)
+    caveats: tuple[str, ...] = ()
+    if index.misplaced.size and not columns.confirmed_order:
+        places = rows.pieces.places(pl.Series(index.misplaced))
+        caveats = (misplaced_caveat(places.several(np.arange(index.misplaced.size)), columns),)
+    held = gathered(rows, engine, reading, names, ranks)
+    sample = dataclasses.replace(held, time=meaning, notes=(), caveats=caveats)
+    large = LargeLog(rows, engine, reading, meaning, names, sample, ranks)
     weakref.finalize(large, opened.close)
     return large
 
@@ -268,31 +274,33 @@ def sample_ranks(lengths: Integers, most_steps: int) -> Integers:
     return np.flatnonzero(training_flags(lengths.size, max(1, int(lengths.size * share))))
 
 
-def gathered(rows: LogRows, reading: Reading, names: Sequence[str], ranks: Integers) -> LoadedLog:
+def gathered(
+    rows: LogRows, engine: Engine, reading: Reading, names: Sequence[str], ranks: Integers
+) -> LoadedLog:
     """The episodes at these places in time, in memory."""
     wanted = np.zeros(reading.numbers.size, bool)
     wanted[ranks] = True
-    found = [one for part in rows.parts(names) for one in _chosen(part, reading, wanted)]
-    frames, places = [one.frame for one in found], found[0].places
+    found = [one for part in engine.map(partial(_chosen, reading, wanted), rows.parts(names)) for one in part]
     positions = np.concatenate([one.places.rows for one in found])
-    frame = stacked(frames, [one.name for one in found])
-    table = Table(frame, dataclasses.replace(places, rows=positions), rows.name)
+    frame = pl.concat([one.frame for one in found])
+    table = Table(frame, dataclasses.replace(found[0].places, rows=positions), rows.name)
     return reading.episodes(table)[0]
 
 
-def _chosen(part: Part, reading: Reading, wanted: Flags) -> Iterator[Table]:
-    for table in part.tables():
-        keys = episode_keys(table, reading.columns)
-        kept = wanted[reading.index.ranks(keys)]
+def _chosen(reading: Reading, wanted: Flags, part: Part) -> list[Table]:
+    found = []
+    for table in part.tables(chunk_rows=CHUNK_ROWS):
+        kept = wanted[reading.index.ranks(episode_keys(table, reading.columns))]
         if kept.any():
-            yield table.take(np.flatnonzero(kept))
+            found.append(table.take(np.flatnonzero(kept)))
+    return found
 
 
 @in_double
 def reduce_part(task: Reduction, part: Part) -> list[tuple[Integers, MeasuredBlock]]:
     """The places in time of the part's episodes, and what was found about them."""
     found = []
-    for table in part.tables():
+    for table in part.tables(chunk_rows=CHUNK_ROWS):
         loaded, ranks = task.reading.episodes(table)
         for spec in task.specs:
             if spec is not None:

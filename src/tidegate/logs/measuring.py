@@ -28,7 +28,7 @@ Folds = tuple[Any, Any]  # models of the episodes at even and at odd places in t
 
 
 class Predictors(eqx.Module):
-    """What was fitted to the sample: by outcome and kind of values; `acts` predict a rival that lists nothing."""
+    """What was fitted to the sample, by outcome and kind of values; `acts` are about a rival without a list."""
 
     values: dict[str, dict[bool, Folds]]
     acts: Folds | None

@@ -170,11 +170,16 @@ def _require_layout(steps: Steps, episodes: Values, limit: MemoryLimit) -> None:
 
 def _caveats(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:
     if line.misplaced.size and not columns.confirmed_order:
-        yield (
-            f"The episodes do not come in the order of their numbers in column '{columns.episode}' "
-            f"({table.places.several(line.misplaced)}), so the numbers may be names that say nothing about "
-            "time. Name a time column, or confirm that the numbers grow with time (`confirmed_order=True`)."
-        )
+        yield misplaced_caveat(table.places.several(line.misplaced), columns)
+
+
+def misplaced_caveat(where: str, columns: Columns) -> str:
+    """What must be said where episodes do not come in the order of their numbers."""
+    return (
+        f"The episodes do not come in the order of their numbers in column '{columns.episode}' ({where}), "
+        "so the numbers may be names that say nothing about time. Name a time column, or confirm that the "
+        "numbers grow with time (`confirmed_order=True`)."
+    )
 
 
 def _notes(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:

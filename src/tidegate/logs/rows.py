@@ -126,8 +126,8 @@ def open_rows(
 ) -> Iterator[LogRows]:
     """Find the files of a log and their columns, and bring the rows of each episode together.
 
-    Where they lie together already, nothing is written. Otherwise the columns `names` (all, if none are named)
-    go to a folder in `scratch`, and only these can be asked for. The folder is removed at the end.
+    Where they lie together already, nothing is written. Otherwise the columns `names` (all, if none are
+    named) go to a folder in `scratch`, and only these can be asked for. The folder is removed at the end.
     """
     pieces = survey(source, format)
     if pieces.rows == 0:
