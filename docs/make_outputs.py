@@ -1,7 +1,7 @@
 """Run the shell commands of a page and compare what they print with what the page shows.
 
-python docs/make_outputs.py docs/tutorial-improve.md           exit code 1 if something differs
-python docs/make_outputs.py --write docs/tutorial-improve.md   put what they print into the page
+python docs/make_outputs.py docs/tutorials/contextual-policy.md           exit code 1 if something differs
+python docs/make_outputs.py --write docs/tutorials/contextual-policy.md   put what they print into the page
 
 The blocks of a page run in order, in one empty folder. A block of python or toml whose first line is a
 comment with a file's name is saved there; a block of sh is run; a block of text after it holds its

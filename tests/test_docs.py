@@ -12,12 +12,12 @@ import pytest
 PROJECT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
-    "docs/getting-started.md",
-    "docs/choosing.md",
-    "docs/guardrails.md",
-    "docs/repeated-tests.md",
-    "docs/calendar-time.md",
-    "docs/watch.md",
+    "docs/tutorials/getting-started.md",
+    "docs/how-to/choosing.md",
+    "docs/how-to/guardrails.md",
+    "docs/how-to/repeated-tests.md",
+    "docs/how-to/calendar-time.md",
+    "docs/how-to/watch.md",
 ]
 EXPIRY = re.compile(r"good until [-\d]+ [\d:]+ UTC")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
@@ -69,7 +69,7 @@ def test_the_readme_links_to_the_algorithms() -> None:
 
 
 def test_the_files_that_the_symbols_name_exist() -> None:
-    named = re.findall(r"`([\w/]+\.py)`", (PROJECT / "docs/symbols.md").read_text())
+    named = re.findall(r"`([\w/]+\.py)`", (PROJECT / "docs/reference/symbols.md").read_text())
     assert len(named) > 50
     for name in named:
         assert (PROJECT / "src/tidegate" / name).is_file(), name
@@ -81,7 +81,7 @@ NOT_CITED = {"NeurIPS", "ICML", "November", "EPYC", "Bellevue"}
 
 def test_everybody_who_is_cited_is_in_the_references() -> None:
     pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
-    known = [line for line in (PROJECT / "docs/references.md").read_text().splitlines() if "(" in line]
+    known = [line for line in (PROJECT / "docs/explanation/references.md").read_text().splitlines() if "(" in line]
     found = {
         one
         for path in (*pages, *(PROJECT / "src").rglob("*.py"))

@@ -119,7 +119,7 @@ class Sweep:
 
 
 def load_sweep(path: str | Path) -> Sweep:
-    """Read a sweep from TOML; docs/experiments/sweeps.md shows one."""
+    """Read a sweep from TOML; docs/explanation/experiments/sweeps.md shows one."""
     try:
         content = tomllib.loads(file_path("the sweep", path).read_text())
         require_fields("the sweep", Sweep, content)

@@ -240,7 +240,7 @@ def definition_of(values: Mapping[str, Any]) -> GateDefinition:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the definition"
         raise SettingsError(
-            f"{place}: {first['msg']}.", remedy="See docs/service.md for its keys."
+            f"{place}: {first['msg']}.", remedy="See docs/how-to/service.md for its keys."
         ) from error
 
 

@@ -2,7 +2,7 @@
 
 The model is the UVA/Padova simulator of 2008 in the form that simglucose 0.2.11 gives it. Every field is
 an array of its own, so that a batch of patients compiles to loops over plain vectors.
-`docs/diabetes.md` maps the names to the symbols of the literature.
+`docs/explanation/diabetes.md` maps the names to the symbols of the literature.
 """
 
 from typing import Any, TypeAlias
