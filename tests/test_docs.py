@@ -81,7 +81,9 @@ NOT_CITED = {"NeurIPS", "ICML", "November", "EPYC", "Bellevue"}
 
 def test_everybody_who_is_cited_is_in_the_references() -> None:
     pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
-    known = [line for line in (PROJECT / "docs/explanation/references.md").read_text().splitlines() if "(" in line]
+    known = [
+        line for line in (PROJECT / "docs/explanation/references.md").read_text().splitlines() if "(" in line
+    ]
     found = {
         one
         for path in (*pages, *(PROJECT / "src").rglob("*.py"))

@@ -245,7 +245,7 @@ def test_bad_usage(arguments: list[str], message: str, tmp_path: Path) -> None:
 
 def test_the_world_from_scratch_in_the_docs(tmp_path: Path) -> None:
     """Its three blocks, as they stand: the module and the sweep in one folder, then the command."""
-    page = (Path(__file__).parents[1] / "docs" / "experiments" / "sweeps.md").read_text()
+    page = (Path(__file__).parents[1] / "docs/explanation/experiments/sweeps.md").read_text()
     section = page.split("## A world from scratch")[1]
     module, sweep, command = re.findall(r"```(?:python|toml|sh)\n(.*?)```", section, re.DOTALL)
     (tmp_path / "my_world.py").write_text(module)

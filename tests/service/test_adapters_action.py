@@ -77,7 +77,7 @@ def test_the_step_only_passes_inputs_by_the_environment() -> None:
         assert "${{" not in one["run"], "an expression in a script lets an input be code"
         assert one["shell"] == "bash"
     assert set(action["outputs"]) == {"status", "verdict", "record"}
-    page = (PROJECT / "docs" / "service-adapters.md").read_text()
+    page = (PROJECT / "docs" / "how-to" / "service-adapters.md").read_text()
     found = re.search(r"^## GitHub Actions$.*?^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     assert found is not None
     (used,) = [

@@ -20,7 +20,7 @@ from openfeature.flag_evaluation import Reason
 from .adapting import new_token
 from .serving import RELEASE, Server, rows
 
-PAGE = Path(__file__).parents[2] / "docs" / "service-adapters.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "service-adapters.md"
 STATES = {"pass": 0.4, "fail": -0.4, "inconclusive": 0.0, "error": None}
 
 

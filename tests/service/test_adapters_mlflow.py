@@ -30,7 +30,7 @@ from .tracking import ALIAS, MODEL, Standing, interpreter, real, small
 
 __all__ = ["database"]
 SECRET = "a secret of the registry's"
-PAGE = Path(__file__).parents[2] / "docs" / "service-adapters.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "service-adapters.md"
 
 
 def configuration(folder: Path, uri: str) -> Path:
