@@ -142,8 +142,8 @@ def compare(folder: Path, rows: int, files: int) -> None:
             one = in_fresh_process(case, folder)
             speed = rows / one["seconds"] / 1e6
             print(
-                f"| {case.name} | {one['seconds']:.1f} | {one['cpu']:.1f} | {speed:.2f} | {one['memory']:.0f} "
-                f"| {one['episodes']:,} | {one['mean']:.12g} |",
+                f"| {case.name} | {one['seconds']:.1f} | {one['cpu']:.1f} | {speed:.2f} "
+                f"| {one['memory']:.0f} | {one['episodes']:,} | {one['mean']:.12g} |",
                 flush=True,
             )
 

@@ -17,6 +17,7 @@ from tidegate import commands as wf
 from tidegate.checks.backtest import backtest
 from tidegate.checks.fitness import check_log
 from tidegate.checks.plan import plan
+from tidegate.commands.opening import open_log
 from tidegate.commands.starts import feature_scaling, start_policy
 from tidegate.commands.training import Overlap, training_path
 from tidegate.forecast import forecast_returns
@@ -107,7 +108,6 @@ def test_the_gate_is_the_safety_test(settings: wf.PlainSettings) -> None:
 
 
 def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> None:
-    (policy,), log = resolved("column:new_prob")
     still = tg.ForecastSettings(10, test=tg.TwoBounds(tg.ConstantBasis()), draws=200)
     LOG.write_parquet(tmp_path / "log.parquet")
     path = tmp_path / "log.parquet"
@@ -122,31 +122,21 @@ def test_evaluate_is_the_forecast_beside_the_stationary_one(tmp_path: Path) -> N
         flat = forecast_returns(gated.returns, gated.episode_numbers, still)
         assert (record.stationary.lower, record.stationary.upper) == (flat.lower, flat.upper)
         assert (record.streamed, streamed.streamed) == (False, True)
-        assert {one.name for one in streamed.findings} == {"mean_ratio"}
-        # A stream has no model of the rewards: the returns are those of importance sampling.
-        assert any("no model" in note for note in streamed.provenance.notes) == (chosen is PLAIN)
-        theirs = forecast_returns(tg.pdis_returns(policy, log), log.episode_numbers, chosen.forecast())
-        assert streamed.forecast.lower == pytest.approx(theirs.lower, rel=1e-9)
+        assert {one.name for one in streamed.findings} == {one.name for one in record.findings}
     assert record.stationary.point == pytest.approx(record.forecast.returns.mean())
     for name in ("point", "lower", "upper", "effective_sample_size"):
         expected = getattr(record.forecast, name)
         assert getattr(streamed.forecast, name) == pytest.approx(expected, rel=1e-12)
 
 
-def test_large_parquet_is_streamed_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_of_many_steps_is_streamed_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     LOG.write_parquet(tmp_path / "log.parquet")
-    LOG.write_csv(tmp_path / "log.csv")
-    monkeypatch.setattr("tidegate.commands.evaluation.STREAM_BYTES", 100)
-    from tidegate.commands.evaluation import should_stream
-
-    parquet = tmp_path / "log.parquet"
-    assert should_stream(parquet, "behavior")
-    assert should_stream(str(parquet), "ratio:new_prob")
-    assert not should_stream(parquet, "python:rules:propose")
-    assert not should_stream(tmp_path / "log.csv", "behavior")
-    assert not should_stream(LOG, "behavior")
-    assert not should_stream("-", "behavior")
-    assert not should_stream(wf.LogFile(parquet, estimate_propensities=True), "behavior")
+    assert open_log(tmp_path / "log.parquet").large is None
+    monkeypatch.setattr("tidegate.logs.large.HELD_STEPS", LOG.height - 1)
+    assert open_log(tmp_path / "log.parquet").large is not None
+    assert open_log(wf.LogFile(LOG)).large is not None
+    assert open_log(wf.LogFile(LOG, stream=False)).large is None
+    assert open_log(wf.LogFile(LOG, estimate_propensities=True)).large is None
 
 
 def test_check_backtest_and_plan_are_those_of_the_library() -> None:
@@ -341,12 +331,12 @@ def test_a_log_that_has_grown_is_tested_on_what_is_new_too(improved: wf.Improvem
 
     grown = shop(10, seed=5).with_columns(pl.col("episode") + EPISODES)
     log = read_log(pl.concat([LOG, grown]), WITH_LOAD.columns).log
-    part = test_part(log, improved.training)
+    part = test_part(open_log(log), improved.training)
     assert part.overlap is Overlap.HELD_OUT
     assert part.held_out.log.num_episodes == EPISODES - improved.training.num_training + 10
     assert part.held_out.span == (1.0, EPISODES + 10.0)
     for other in (shop(seed=1), LOG[5:]):
-        part = test_part(read_log(other, WITH_LOAD.columns).log, improved.training)
+        part = test_part(open_log(wf.LogFile(other, WITH_LOAD.columns)), improved.training)
         assert part.overlap is Overlap.UNKNOWN
         assert part.held_out.log.num_episodes == other.height
 

@@ -181,7 +181,7 @@ class EpisodeLog(eqx.Module):
         recorded = {name: wider(one) for name, one in self.recorded.items()}
         return dataclasses.replace(self, num_actions=count, recorded=recorded)
 
-    def with_outcome(self, name: str, sign: float = 1.0) -> "EpisodeLog":
+    def with_outcome(self, name: str, sign: float = 1.0) -> Self:
         """The log with sign × this outcome in place of the rewards, so that every test is about it.
 
         The new log has no outcomes. For a harmful outcome use sign −1, so that more is better.
@@ -194,7 +194,7 @@ class EpisodeLog(eqx.Module):
             )
         return dataclasses.replace(self, rewards=sign * self.outcomes[name], outcomes={})
 
-    def of_rewards(self) -> "EpisodeLog":
+    def of_rewards(self) -> Self:
         """The log without other outcomes: a test of the rewards is the same whatever else was measured."""
         return dataclasses.replace(self, outcomes={})
 
@@ -241,12 +241,12 @@ class MeasuredLog(EpisodeLog):
     def num_logged_steps(self) -> int:
         return int(np.sum(self.lengths))
 
-    def with_outcome(self, name: str, sign: float = 1.0) -> "MeasuredLog":
+    def with_outcome(self, name: str, sign: float = 1.0) -> Self:
         measured = super().with_outcome(name, sign)
         signed = map_leaves(lambda values: sign * values, self.others[name])
         return dataclasses.replace(measured, returns=signed.returns, gaps=signed.gaps, others={})
 
-    def of_rewards(self) -> "MeasuredLog":
+    def of_rewards(self) -> Self:
         return dataclasses.replace(super().of_rewards(), others={})
 
 

@@ -188,7 +188,10 @@ def compared_series(
     luck = jnp.stack([context_luck(one, log, settings.discount) for one in policies])
     if model is None or isinstance(log, MeasuredLog):
         series = series_of(log, jnp.stack([estimated_returns(settings, one, log) for one in policies]), luck)
-        return _with_gap(series, Gap(*log.gaps), log) if isinstance(log, MeasuredLog) and log.gaps else series
+        if not isinstance(log, MeasuredLog) or not log.gaps:
+            return series
+        plain, added = log.gaps
+        return _with_gap(series, Gap(jnp.asarray(plain), jnp.asarray(added)), log)
 
     def predict(known: EpisodeLog, discount: float, per_action: bool) -> Float[Array, "*cells a"]:
         if training is None:

@@ -55,7 +55,7 @@ class Policy(eqx.Module):
         return None
 
     def name_in(self, log: MeasuredLog) -> str | None:
-        """The name under which a log holds what was estimated of the policy; None if that is what was seen."""
+        """The name under which a log holds the policy's estimates; None if those are what was seen."""
         raise PolicyError(
             f"the returns of {type(self).__name__} were not estimated when the log was read.",
             expected=f"one of {sorted(log.returns)}",

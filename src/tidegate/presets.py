@@ -25,7 +25,8 @@ def paper_settings(
     objective: Objective = Objective.PERCENTILE,
     test_candidates: bool = True,
 ) -> SpinSettings:
-    """SPIN as in the runs behind the paper's Table 1 (docs/explanation/differences.md says where its text differs).
+    """SPIN as in the runs behind the paper's Table 1 (docs/explanation/differences.md tells
+    where its text differs).
 
     The paper draws `lookahead` from {2, 4, 6, 8}, the cosine order from 1 to 4, `gradient_steps` as
     2 to 5 per episode of lookahead, and `entropy_weight` log-uniformly from 5e-5 to 1.
@@ -103,7 +104,7 @@ def multiscale_forecast(settings: ForecastSettings, *, calendar: tuple[float, ..
     """These settings with Tidegate's own test: no window, order or period to choose.
 
     Doubly robust returns, one paired test at α, trend models of every time scale weighed by how well they
-    would have forecast the past (docs/explanation/multiscale.md). `calendar` are the periods of a day and a week.
+    would have forecast the past (docs/explanation/multiscale.md). `calendar` lists the periods: day, week.
     """
     test = Multiscale(TrendModels(calendar=calendar))
     return dataclasses.replace(settings, test=test, value_model=LinearValues())

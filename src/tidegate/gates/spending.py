@@ -4,8 +4,8 @@ A gate that is used every week has many chances to be wrong. If the j-th test ha
 then the chance of any wrong deployment, ever, is at most α (Boole). Nothing is assumed about how the
 tests depend on each other, so they may share episodes, and each may test a different candidate. On the
 same log they share most of their episodes: then the true chance is smaller than α, and the bound is
-conservative. But each test must keep its level, and levels are small: see docs/how-to/repeated-tests.md for how
-many episodes that takes.
+conservative. But each test must keep its level, and levels are small: see docs/how-to/repeated-tests.md for
+how many episodes that takes.
 """
 
 import abc

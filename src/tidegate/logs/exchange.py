@@ -92,7 +92,7 @@ class Bucket:
     stretches: tuple[tuple[Path, int, int], ...]
     limit: MemoryLimit
 
-    def tables(self, *, chunk_rows: int) -> Iterator[Table]:
+    def tables(self, *, chunk_rows: int = 0) -> Iterator[Table]:
         """One table, whatever its size: buckets are small."""
         size = sum(end - begin for _, begin, end in self.stretches)
         self.limit.require(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from ..arrays import Flags, Floats, Integers, in_double, room_for
+from ..arrays import ArrayLike, Flags, Floats, Integers, in_double, room_for
 from ..door import MAX_ACTION, MAX_PADDING
 from ..episodes import Estimates, MeasuredLog, training_flags
 from ..forecast import ForecastSettings, has_contexts
@@ -344,10 +344,10 @@ def assembled(
     assert filled.all(), "an episode was not read"
     others = sample.log.outcomes
 
-    def gaps(outcome: str) -> tuple[Floats, ...]:
+    def gaps(outcome: str) -> tuple[ArrayLike, ...]:
         return tuple(store[key] for key in (("gap", outcome, 0), ("gap", outcome, 1)) if key in store)
 
-    def returns_of(outcome: str) -> dict[str, Floats]:
+    def returns_of(outcome: str) -> dict[str, ArrayLike]:
         return {name: store["return", outcome, name] for name in names.values()}
 
     return MeasuredLog(

@@ -6,6 +6,7 @@ place is even, and the reverse. Blocks have one shape, and every number of an ep
 steps and from the sample: so it is the same to the bit whichever block the episode is in.
 """
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,7 +29,7 @@ Folds = tuple[Any, Any]  # models of the episodes at even and at odd places in t
 
 
 class Predictors(eqx.Module):
-    """What was fitted to the sample, by outcome and kind of values; `acts` are about a rival without a list."""
+    """What was fitted to the sample, by outcome and kind of values; `acts` tell of a rival without a list."""
 
     values: dict[str, dict[bool, Folds]]
     acts: Folds | None
@@ -134,9 +135,8 @@ def on_grid(log: EpisodeLog, num_steps: int) -> EpisodeLog:
         lambda one: (one.episode_numbers, one.layout), log, (None, Grid()), is_leaf=lambda one: one is None
     )
     padded = map_leaves(lambda leaf: to_grid(np.asarray(leaf), mask), steps)
-    return eqx.tree_at(
-        lambda one: one.episode_numbers, padded, log.episode_numbers, is_leaf=lambda one: one is None
-    )
+    placed: EpisodeLog = dataclasses.replace(padded, episode_numbers=log.episode_numbers)
+    return placed
 
 
 def block_rows(num_steps: int) -> int:

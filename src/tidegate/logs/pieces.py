@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeAlias
 
+import numpy as np
 import polars as pl
 
 from .formats import PARSER_ERRORS, Format, reading
@@ -113,7 +114,7 @@ class Pieces:
     def require(self, names: Sequence[str]) -> None:
         """Every named column exists."""
         empty = pl.DataFrame(schema=self.schema)
-        Table(empty, Places((), (), empty.height), self.name).require(names)
+        Table(empty, Places((), (), np.arange(0)), self.name).require(names)
 
 
 def batches(pieces: Pieces, names: Sequence[str], start: int, stop: int, rows: int) -> Iterator[Table]:

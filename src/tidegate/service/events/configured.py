@@ -104,7 +104,9 @@ def _read(kind: type[T], place: str, values: Mapping[str, Any]) -> T:
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         key = ".".join([place, *map(str, first["loc"])])
-        raise SettingsError(f"{key}: {first['msg']}.", remedy="See docs/how-to/service-adapters.md.") from error
+        raise SettingsError(
+            f"{key}: {first['msg']}.", remedy="See docs/how-to/service-adapters.md."
+        ) from error
 
 
 def _secret(key: str, written: str, variable: str) -> str:
