@@ -30,7 +30,7 @@ from tidegate.commands import LogFile, PlainSettings, SearchChoices, check, eval
 from tidegate.episodes import conform, empty_like, grow, joined, split_log
 from tidegate.errors import LogError, SettingsError
 from tidegate.forecast import ForecastSettings
-from tidegate.logs import Columns, read_log, stream_returns
+from tidegate.logs import Columns, read_log
 from tidegate.logs.formats import PIECE
 from tidegate.logs.memory import FALLBACK, SHARE, VARIABLE, free_memory, in_words, memory_limit
 from tidegate.logs.parquet_footer import decoded_size
@@ -133,8 +133,6 @@ def test_an_endless_episode_is_refused_while_it_is_streamed(many_rows: Path) -> 
 def test_a_stream_of_too_many_episodes_is_stopped(tmp_path: Path) -> None:
     frame = steps(np.ones(50_000, int))
     frame.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(LogError, match=r"more than 49,999 episodes would take about 25 MB"):
-        stream_returns(tmp_path / "log.parquet", ["behavior"], memory_limit="20MB")
     with pytest.raises(LogError, match=r"a forecast from 50,000 episodes would take about 175 MB"):
         evaluate(LogFile(tmp_path / "log.parquet", memory_limit="50MB"), policy="behavior", stream=True)
 

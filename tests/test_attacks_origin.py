@@ -15,10 +15,10 @@ from tidegate import commands as wf
 from tidegate.checks.findings import Finding, Level
 from tidegate.commands.asking import Asked
 from tidegate.commands.leaks import candidate_leak
-from tidegate.commands.opening import silent
+from tidegate.commands.opening import LogFile, open_log, silent
 from tidegate.commands.training import Overlap
 from tidegate.commands.trials import prepare
-from tidegate.logs import Columns, TimeUnit, read_log, resolve_policy, stream_returns
+from tidegate.logs import Columns, TimeUnit, read_log, resolve_policy
 from tidegate.reasons import Reason
 
 # A column that plays another part.
@@ -36,7 +36,7 @@ def test_a_part_of_the_log_is_no_policy(kind: str, name: str, tmp_path: Path) ->
         resolve_policy(f"{kind}:{name}", read_log(FULL, ALL_PARTS))
     FULL.write_parquet(tmp_path / "log.parquet")
     with pytest.raises(SettingsError, match=rf"'{kind}:{name}' cannot be a policy"):
-        stream_returns(tmp_path / "log.parquet", [f"{kind}:{name}"], ALL_PARTS)
+        open_log(LogFile(tmp_path / "log.parquet", ALL_PARTS, stream=True)).policy(f"{kind}:{name}")
 
 
 def test_remedies_for_columns_with_a_part() -> None:

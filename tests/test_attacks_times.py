@@ -13,8 +13,9 @@ from tests.test_cli_logs import CANDIDATE, PAPER_FLAGS, Shell, shell  # noqa: F4
 from tests.test_commands import EPISODES, LOG, gate
 from tidegate import LogError, SettingsError
 from tidegate import commands as wf
+from tidegate.commands.opening import LogFile, open_log
 from tidegate.commands.provenance import columns_from, plain_columns
-from tidegate.logs import Columns, TimeUnit, load_columns, read_log, stream_returns
+from tidegate.logs import Columns, TimeUnit, load_columns, read_log
 
 DAY = Columns(time="when", time_unit=TimeUnit.DAY)
 UNIX = 1_700_000_000
@@ -51,7 +52,7 @@ TWO_READINGS = [
 @pytest.mark.parametrize(("times", "message"), TWO_READINGS)
 @pytest.mark.parametrize(
     "read",
-    [lambda path: read_log(path, DAY), lambda path: stream_returns(path, ["behavior"], DAY)],
+    [lambda path: read_log(path, DAY), lambda path: open_log(LogFile(path, DAY, stream=True))],
     ids=["whole", "streamed"],
 )
 def test_times_with_two_readings_are_refused(
@@ -76,8 +77,8 @@ def test_unix_seconds_are_read_as_such(tmp_path: Path) -> None:
     days = read_log(frame, DAY).log.episode_numbers
     np.testing.assert_allclose(days, (np.array(times) - UNIX) / 86400)
     frame.write_parquet(tmp_path / "log.parquet")
-    streamed = stream_returns(tmp_path / "log.parquet", ["behavior"], DAY, chunk_rows=1)
-    np.testing.assert_array_equal(streamed.episode_numbers, days)
+    streamed = open_log(LogFile(tmp_path / "log.parquet", DAY, stream=True))
+    np.testing.assert_array_equal(streamed.log.episode_numbers, days)
 
 
 def test_numbers_tell_an_order_without_being_seconds() -> None:
@@ -110,11 +111,11 @@ def test_several_episodes_of_one_date(tmp_path: Path) -> None:
         columns = Columns(time="when", time_unit=unit)
         log = read_log(shuffled, columns).log
         np.testing.assert_array_equal(log.episode_numbers, numbers)
-        # Ties stay in the order of the rows, which is that of the rewards here, except for row 8.
+        # Ties come in the order of the episodes' numbers, wherever their rows lie: here that of the rewards.
         np.testing.assert_array_equal(log.rewards[:, 0], np.arange(12.0))
-        streamed = stream_returns(tmp_path / "log.parquet", ["behavior"], columns, chunk_rows=5)
+        streamed = open_log(LogFile(tmp_path / "log.parquet", columns, stream=True)).log
         np.testing.assert_array_equal(streamed.episode_numbers, numbers)
-        np.testing.assert_array_equal(streamed.policies[0].returns, np.arange(12.0))
+        np.testing.assert_array_equal(streamed.rewards[:, 0], np.arange(12.0))
 
 
 # The order of the rows.

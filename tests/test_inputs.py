@@ -28,7 +28,7 @@ from tidegate.gates.guardrails import Guardrail, guarded_test, guardrails_of
 from tidegate.gates.ledger import Budget, BudgetPlan, budget_of, open_ledger
 from tidegate.gates.multiplicity import Multiplicity, holm
 from tidegate.inputs import MAX_SEED
-from tidegate.logs import Columns, Format, TimeUnit, load_columns, read_log, stream_returns
+from tidegate.logs import Columns, Format, TimeUnit, load_columns, read_log
 from tidegate.logs.propensities import estimate_propensities
 from tidegate.models import TrendModels
 from tidegate.presets import paper_run
@@ -104,9 +104,6 @@ REFUSED: list[tuple[Make, str]] = [
     (lambda: wf.LogFile(FRAME, {"rewards": "r"}), r"no 'rewards'\. Did you mean 'reward'"),  # type: ignore[arg-type]
     (lambda: wf.LogFile(FRAME, "columns.toml"), r"mapping of columns is 'columns.toml'"),  # type: ignore[arg-type]
     (lambda: read_log(FRAME, format="excel"), r"the format is 'excel'"),
-    (lambda: stream_returns("log.parquet", ["behavior"], discount=True), r"discount is True"),
-    (lambda: stream_returns("log.parquet", ["behavior"], chunk_rows=True), r"chunk_rows is True"),
-    (lambda: stream_returns("log.parquet", [3]), r"the policy is 3"),  # type: ignore[list-item]
     (lambda: estimate_propensities(read_log(FRAME), seed=-1), r"seed is -1"),
     (lambda: tg.EpisodeLog.from_arrays([0], [1.0], [0.5], propensity="density of it"), r"Did you mean"),  # type: ignore[arg-type]
     (lambda: tg.EpisodeLog.from_arrays([0], [1.0], [0.5], num_actions=2.0), r"num_actions is 2\.0"),  # type: ignore[arg-type]

@@ -5,14 +5,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import polars as pl
 import pytest
 
 import tidegate
 from tidegate import commands
+from tidegate.commands.opening import LogFile, open_log, silent
+from tidegate.episodes import EpisodeLog, HeldOutEpisodes
 from tidegate.errors import TidegateError
-from tidegate.logs import large
+from tidegate.forecast import ForecastSettings, cross_fitted_returns, estimated_returns
+from tidegate.logs import Columns, TimeUnit, read_log, reducing
+from tidegate.policies import Policy
+from tidegate.presets import multiscale_forecast
+from tidegate.returns import episode_ratios, observed_returns, stopped_ratios
+from tidegate.safety import safety_test
 
 SETTINGS: dict[str, Any] = {"lookahead": 40, "confirmed_order": True}
 EPISODES = 900
@@ -83,36 +91,20 @@ def cut(frame: pl.DataFrame, folder: Path, files: int, seed: int | None) -> list
     return names
 
 
+def both(command: Callable[..., Any], frame: Any, **asked: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is found in a log that is held, and in the same log read in parts."""
+    held, streamed = (content(command(frame, **asked, stream=stream)) for stream in (False, True))
+    return held, streamed
+
+
 @pytest.mark.parametrize("longest", [1, 4])
-def test_a_streamed_log_gives_the_verdict_of_the_same_log_held(longest: int, no_room: None) -> None:
-    frame = log_of(longest=longest)
+def test_a_streamed_log_gives_the_record_of_the_same_log_held(longest: int, no_room: None) -> None:
     asked: dict[str, Any] = {
         "candidate": "column:new_prob", "safe": "column:old_prob", "guardrails": ["complaints:0.1"],
-        "candidate_from": "elsewhere", **SETTINGS,
+        "candidate_from": "elsewhere", "dates": 2, "reward_range": (-2.0, 12.0), **SETTINGS,
     }  # fmt: skip
-    held, streamed = (commands.gate(frame, **asked, stream=stream) for stream in (False, True))
-    assert streamed.status is held.status
-    np.testing.assert_allclose(
-        numbers(content(streamed)["advantage"]),
-        numbers(content(held)["advantage"]),
-        rtol=1e-7,
-        atol=1e-12,
-    )
-    found, expected = content(streamed), content(held)
-    for part in ("candidate", "safe", "guardrails", "outlook"):
-        np.testing.assert_allclose(
-            numbers({k: v for k, v in found[part].items() if k != "actions"}),
-            numbers({k: v for k, v in expected[part].items() if k != "actions"}),
-            rtol=1e-7,
-            atol=1e-12,
-            err_msg=part,
-        )
-    for role in ("candidate", "safe", "difference"):
-        same = {one["name"]: one for one in expected["checks"][role]["findings"]}
-        for one in found["checks"][role]["findings"]:
-            if one["name"] != "largest_ratio":
-                assert one["level"] == same[one["name"]]["level"], one
-        assert {one["name"] for one in found["checks"][role]["findings"]} == set(same)
+    held, streamed = both(commands.gate, log_of(longest=longest), **asked)
+    assert streamed == held
 
 
 @pytest.mark.parametrize(
@@ -154,13 +146,10 @@ def test_policies_that_list_their_actions_are_measured_alike(
         "candidate": policy_file(tmp_path), "safe": "column:old_prob", "features": "context",
         "candidate_from": "elsewhere", "preset": preset, "discount": 0.9, **SETTINGS,
     }  # fmt: skip
-    held, streamed = (content(commands.gate(frame, **asked, stream=stream)) for stream in (False, True))
-    assert streamed["candidate"]["policy_hash"] == held["candidate"]["policy_hash"]
-    for part in ("advantage", "candidate", "safe"):
-        np.testing.assert_allclose(numbers(streamed[part]), numbers(held[part]), rtol=1e-7, atol=1e-12)
-    supports = [one["checks"]["candidate"]["findings"] for one in (streamed, held)]
-    found, expected = ([one for one in each if one["name"] == "action_support"] for each in supports)
-    assert found == expected
+    held, streamed = both(commands.gate, frame, **asked)
+    assert streamed == held
+    files = cut(frame, tmp_path, 7, seed=2)
+    assert content(commands.gate(files, **asked, workers=2, stream=True)) == held
 
 
 def test_calendar_time_is_that_of_the_log_held(frame: pl.DataFrame, tmp_path: Path) -> None:
@@ -168,10 +157,8 @@ def test_calendar_time_is_that_of_the_log_held(frame: pl.DataFrame, tmp_path: Pa
         "candidate": "column:new_prob", "time": "began", "time_unit": "hour", "lookahead": "2d",
         "candidate_from": "before:2026-01-15",
     }  # fmt: skip
-    held, streamed = (content(commands.gate(frame, **asked, stream=stream)) for stream in (False, True))
-    for name in ("time", "time_origin", "time_last", "moments", "num_episodes", "num_steps"):
-        assert streamed["provenance"][name] == held["provenance"][name], name
-    np.testing.assert_allclose(numbers(streamed["advantage"]), numbers(held["advantage"]), rtol=1e-7)
+    held, streamed = both(commands.gate, frame, **asked)
+    assert streamed == held
     shuffled = cut(frame, tmp_path, 5, seed=3)
     assert content(commands.gate(shuffled, **asked, stream=True)) == streamed
 
@@ -183,8 +170,9 @@ def test_a_sample_stands_for_the_log_where_a_model_is_fitted(
     frame = log_of(episodes=3000)
     asked: dict[str, Any] = {"candidate": "column:new_prob", "safe": "column:old_prob", **SETTINGS}
     held = commands.gate(frame, **asked, stream=False)
-    monkeypatch.setattr(large, "SAMPLE_STEPS", frame.height // 4)
+    monkeypatch.setattr(reducing, "SAMPLE_STEPS", frame.height // 4)
     found = commands.gate(frame, **asked, stream=True)
+    assert content(commands.gate(frame, **asked, stream=False)) == content(found)
     assert any("was fitted to" in note for note in found.provenance.notes)
     ratio = found.advantage.standard_error / held.advantage.standard_error
     assert 0.9 < ratio < 1.1
@@ -202,13 +190,7 @@ def test_every_command_reads_a_log_in_parts(
     function: Callable[..., Any] = getattr(commands, command)
     streamed = content(function(frame, **asked, stream=True))
     assert content(function(cut(frame, tmp_path, 6, seed=5), **asked, stream=True, workers=2)) == streamed
-    held = content(function(frame, **asked, stream=False))
-    for part in ("forecast", "backtest", "plan"):
-        if part in held and command != "backtest":
-            found, expected = (
-                numbers({k: v for k, v in one[part].items() if k != "actions"}) for one in (streamed, held)
-            )
-            np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)
+    assert content(function(frame, **asked, stream=False)) == streamed
 
 
 def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
@@ -219,6 +201,7 @@ def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
     asked: dict[str, Any] = {"features": "context", "steps": 30, **SETTINGS}
     monkeypatch.setattr(improvement, "SEARCH_BYTES", 500 * 2000)
     found = commands.improve(frame, **asked, stream=True)
+    assert content(commands.improve(frame, **asked, stream=False)) == content(found)
     assert found.training.num_training < 0.4 * EPISODES
     assert found.gate.decision.candidate.num_episodes == EPISODES - found.training.num_training
     path = tmp_path / "found.json"
@@ -244,15 +227,72 @@ def test_verify_replays_a_streamed_decision(frame: pl.DataFrame, tmp_path: Path)
     assert verify(record.to_dict(), other).outcome in (Outcome.OTHER_LOG, Outcome.DIFFERENT)
 
 
-def test_episodes_of_very_unequal_length_are_read_without_a_model(tmp_path: Path) -> None:
-    short = log_of(episodes=600, longest=1)
-    long = log_of(episodes=3, longest=3000, seed=8).with_columns(pl.col("episode") + 600)
-    frame = pl.concat([short, long])
-    asked: dict[str, Any] = {"candidate": "column:old_prob", **SETTINGS}
-    found = commands.gate(frame, **asked, stream=True)
-    assert large.UNEQUAL in found.provenance.notes
-    again = commands.gate(cut(frame, tmp_path, 4, seed=2), **asked, stream=True, workers=3)
-    assert content(again) == content(found)
+def unequal() -> pl.DataFrame:
+    """Many short episodes and a few very long ones."""
+    short, long = log_of(episodes=600, longest=1), log_of(episodes=3, longest=3000, seed=8)
+    return pl.concat([short, long.with_columns(pl.col("episode") + 600)])
+
+
+def test_episodes_of_very_unequal_length_are_read_alike(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {
+        "candidate": policy_file(tmp_path), "safe": "column:old_prob", "features": "context",
+        "candidate_from": "elsewhere", **SETTINGS,
+    }  # fmt: skip
+    held, streamed = both(commands.gate, unequal(), **asked)
+    assert streamed == held
+    again = commands.gate(cut(unequal(), tmp_path, 4, seed=2), **asked, stream=True, workers=3)
+    assert content(again) == held
+
+
+@pytest.mark.parametrize("frame", [log_of(episodes=150), unequal()], ids=["grid", "ragged"])
+@pytest.mark.parametrize("discount", [1.0, 0.9, 0.0])
+def test_a_reduced_log_holds_what_the_library_finds(frame: pl.DataFrame, discount: float) -> None:
+    """Returns, ratios and stopped ratios of both kinds of policies; the values are cross-fitted."""
+    columns = Columns(features=("context",), outcomes=("complaints",), confirmed_order=True)
+    settings = multiscale_forecast(ForecastSettings(40, discount=discount))
+    linear = tidegate.LinearPolicy(np.array([[-1.0, 1.0, 0.0]]), np.zeros(3))
+    opened = open_log(LogFile(frame, columns, stream=False))
+    recorded, opened = opened.policy("column:new_prob")
+    log = opened.log
+    known, reduced = opened.reduced((linear, "column:new_prob"), (linear, recorded), settings, silent)
+    with jax.enable_x64(True):
+        for policy, measured in zip((linear, recorded), known, strict=True):
+            pairs = [
+                (estimated_returns(settings, measured, reduced.log), cross_fitted(settings, log, policy)),
+                (episode_ratios(measured, reduced.log), episode_ratios(policy, log)),
+                (stopped_ratios(measured, reduced.log), stopped_ratios(policy, log, discount)),
+                (
+                    estimated_returns(settings, measured, reduced.log.with_outcome("complaints")),
+                    cross_fitted(settings, log.with_outcome("complaints"), policy),
+                ),
+                (reduced.log.rewards[:, 0], observed_returns(log, discount)),
+            ]
+            for found, expected in pairs:
+                np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9)
+        tested = safety_test(known[0], known[1], HeldOutEpisodes(reduced.log), settings)
+        plain = safety_test(linear, recorded, HeldOutEpisodes(log), settings)
+        assert tested.advantage.lower == pytest.approx(plain.advantage.lower, rel=1e-6)
+        assert tested.advantage.p_value == pytest.approx(plain.advantage.p_value, rel=1e-5)
+
+
+def cross_fitted(settings: ForecastSettings, log: EpisodeLog, policy: Policy) -> Any:
+    return cross_fitted_returns(settings, log, policy)[0]
+
+
+@pytest.mark.parametrize("unit", list(TimeUnit))
+def test_episodes_of_one_time_come_in_one_order(unit: TimeUnit, frame: pl.DataFrame, tmp_path: Path) -> None:
+    """Whatever they are called, and wherever their rows lie."""
+    scale = 3600.0 if unit in (TimeUnit.HOUR, TimeUnit.DAY) else 1.0
+    named = frame.with_columns(
+        name="visit " + pl.col("episode").cast(pl.String), hour=1.7e9 + scale * (pl.col("episode") // 20)
+    )
+    columns = Columns(episode="name", time="hour", time_unit=unit)
+    held, streamed = both(commands.gate, named, candidate="column:new_prob", lookahead=5, columns=columns)
+    assert streamed == held
+    shuffled = named.sample(fraction=1.0, shuffle=True, seed=1)
+    again = commands.gate(shuffled, candidate="column:new_prob", lookahead=5, columns=columns, stream=False)
+    assert content(again)["advantage"] == held["advantage"]
+    assert read_log(shuffled, columns).log.digest() == read_log(named, columns).log.digest()
 
 
 @pytest.mark.parametrize(

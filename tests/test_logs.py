@@ -41,7 +41,6 @@ from tidegate.logs import (
     parse_spec,
     read_log,
     resolve_policy,
-    stream_returns,
     without_panic_text,
 )
 from tidegate.logs.formats import SAMPLE
@@ -728,12 +727,3 @@ def test_outcomes_in_a_mapping_file_and_mistakes(tmp_path: Path) -> None:
         read_log(HARM, Columns(outcomes=("harn",)))
     with pytest.raises(SettingsError, match="outcomes lists a name twice"):
         Columns(outcomes=("harm", "harm"))
-
-
-def test_streaming_passes_outcomes_by(tmp_path: Path) -> None:
-    path = tmp_path / "log.parquet"
-    HARM.with_columns(harm=pl.Series([0, 1, None, 2, 0, 3])).write_parquet(path)
-    wanted, plain = (
-        stream_returns(path, ["column:new_prob"], one) for one in (Columns(outcomes=("harm",)), Columns())
-    )
-    np.testing.assert_array_equal(wanted.policies[0].returns, plain.policies[0].returns)

@@ -14,7 +14,8 @@ import polars as pl
 import pytest
 
 from tidegate import LogError, SettingsError, TidegateError
-from tidegate.logs import Columns, LoadedLog, TimeUnit, read_log, resolve_policy, stream_returns
+from tidegate.commands.opening import LogFile, OpenLog, open_log
+from tidegate.logs import Columns, LoadedLog, TimeUnit, read_log, resolve_policy
 
 Rng = np.random.Generator
 FORMATS = ("csv", "jsonl", "parquet", "csv.gz", "polars", "pandas")
@@ -217,13 +218,20 @@ def test_mutated_logs_are_refused_or_sound(kind: str, tmp_path: Path) -> None:
     assert min(outcomes["refused"], outcomes["read"]) > PER_FORMAT // 10, outcomes
 
 
+def _streamed(path: Path, specs: list[str], columns: Columns) -> OpenLog:
+    opened = open_log(LogFile(path, columns, stream=True))
+    for spec in specs:
+        _, opened = opened.policy(spec)
+    return opened
+
+
 def test_mutated_logs_by_stream_and_by_spec(tmp_path: Path) -> None:
     rng = np.random.default_rng(99)
     outcomes: Counter[str] = Counter()
     specs = ["ratio:new_prob", "behavior"]
     for _ in range(PER_FORMAT):
         path, columns = mutated("parquet", rng, tmp_path), _pick(rng, MAPPINGS)
-        outcomes[outcome(lambda p=path, c=columns: stream_returns(p, specs, c, chunk_rows=5))] += 1  # type: ignore[misc]
+        outcomes[outcome(lambda p=path, c=columns: _streamed(p, specs, c))] += 1  # type: ignore[misc]
         try:
             loaded = read_log(path, columns)
         except TidegateError:

@@ -8,7 +8,8 @@ import polars as pl
 import pytest
 
 from tidegate.logs import Columns, read_log
-from tidegate.logs.index import episode_keys, index_of
+from tidegate.logs.index import index_of
+from tidegate.logs.keys import episode_keys
 from tidegate.logs.memory import memory_limit
 from tidegate.logs.rows import LogRows, open_rows
 from tidegate.logs.table import Table

@@ -351,7 +351,7 @@ class Layout(eqx.Module):
 
     @abc.abstractmethod
     def lasting_mean(self, values: Float[Array, "*cells"], weights: Float[Array, " t"]) -> Float[Array, " n"]:
-        """The weighted mean over all steps that an episode may have; after its end its last value lasts."""
+        """The weighted mean over as many steps as there are weights; after its end its last value lasts."""
 
 
 class Grid(Layout):
@@ -379,7 +379,10 @@ class Grid(Layout):
         return jnp.pad(values[:, :-1], ((0, 0), (1, 0)))
 
     def lasting_mean(self, values: Float[Array, "n t"], weights: Float[Array, " t"]) -> Float[Array, " n"]:
-        return jnp.sum(values * weights, axis=1) / jnp.sum(weights)
+        last, (now, later) = values[:, -1], jnp.split(weights, [values.shape[1]])
+        lasting = jnp.sum(later)
+        sums = jnp.sum(values * now, axis=1) + jnp.where(lasting > 0, last * lasting, 0.0)
+        return sums / jnp.sum(weights)
 
 
 class Ragged(Layout):

@@ -204,34 +204,44 @@ class EpisodeLog(eqx.Module):
         return int(np.sum(np.asarray(self.mask)))
 
     def digest(self) -> str:
-        """SHA-256 of the episodes, the same whatever the capacity."""
-        present = np.asarray(self.present)
-        held = map_leaves(np.asarray, self)  # JAX would compile a program for every number of episodes
-        whole = held if present.all() else held.take(np.flatnonzero(present))
-        longest = f" {self.num_steps}" if isinstance(self.layout, Ragged) else ""
-        sha = hashlib.sha256(f"tidegate-log-1 {self.num_actions}{longest}".encode())
-        for path, leaf in jax.tree_util.tree_leaves_with_path(whole):
-            rows = np.ascontiguousarray(np.asarray(leaf))
-            sha.update(f"{jax.tree_util.keystr(path)} {rows.dtype} {rows.shape}".encode())
-            sha.update(rows.tobytes())
-        return sha.hexdigest()
+        """SHA-256 of the episodes, the same whatever the capacity and the layout."""
+        return str(self._hashed().hexdigest())
+
+    def _hashed(self) -> Any:
+        sha, mask = hashlib.sha256(f"tidegate-log-2 {self.num_actions}".encode()), np.asarray(self.mask)
+        policies, rest = (self.behavior_log_probs, self.recorded), (self.states, self.outcomes)
+        steps, lengths = (self.actions, self.rewards, policies, rest), self.lengths
+        _include(sha, self.episode_numbers, lengths > 0)
+        _include(sha, lengths, lengths > 0)
+        _include(sha, steps, mask)
+        return sha
+
+
+def _include(sha: Any, values: Any, where: Flags) -> None:
+    """Add the values at some places to a hash, with their names and types."""
+    for path, leaf in jax.tree_util.tree_leaves_with_path(values):
+        rows = np.ascontiguousarray(np.asarray(leaf)[where])
+        sha.update(f"{jax.tree_util.keystr(path)} {rows.dtype} {rows.shape}".encode())
+        sha.update(rows.data)
 
 
 class MeasuredLog(EpisodeLog):
     """Episodes whose returns were estimated while they were read: one row each, whatever its length.
 
     The row holds what was observed and, of each policy by name, the estimated return, the ratio of the whole
-    episode (`recorded`, as a logarithm) and, if there are several steps, the stopped ratio. `gaps` hold the
-    difference of two policies where it is estimated by itself. The same quantities are in `others` for each
-    outcome, by name.
+    episode (`recorded`, as a logarithm) and, if there are several steps, the stopped ratio and the largest
+    ratio on the way (`peaks`, as a logarithm). `gaps` hold the difference of two policies where it is
+    estimated by itself. The same quantities are in `others` for each outcome, by name. `contexts` says
+    whether the log's actions had different probabilities at different steps: the same for each row.
     """
 
     sizes: Int[ArrayLike, " n"] = eqx.field(kw_only=True)
     stopped: dict[str, Float[ArrayLike, " n"]] = eqx.field(kw_only=True)
+    peaks: dict[str, Float[ArrayLike, " n"]] = eqx.field(kw_only=True)
     returns: dict[str, Float[ArrayLike, " n"]] = eqx.field(kw_only=True)
     gaps: tuple[Float[ArrayLike, " n"], ...] = eqx.field(kw_only=True, default=())
     others: "dict[str, Estimates]" = eqx.field(kw_only=True, default_factory=dict)
-    has_contexts: bool = eqx.field(kw_only=True, static=True, default=True)
+    contexts: Bool[ArrayLike, " n"] = eqx.field(kw_only=True)
 
     @property
     def lengths(self) -> Integers:
@@ -249,12 +259,30 @@ class MeasuredLog(EpisodeLog):
     def of_rewards(self) -> Self:
         return dataclasses.replace(super().of_rewards(), others={})
 
+    def _hashed(self) -> Any:
+        sha = super()._hashed()
+        rest = (self.stopped, self.peaks, self.returns, self.gaps, self.others, self.contexts)
+        _include(sha, rest, np.asarray(self.present))
+        return sha
+
 
 class Estimates(eqx.Module):
     """Estimated returns of each policy, by name, and the two parts of their `Gap`, if that is estimated."""
 
     returns: dict[str, Float[ArrayLike, " n"]]
     gaps: tuple[Float[ArrayLike, " n"], ...] = ()
+
+
+def time_order(log: EpisodeLog, *, spare: bool = False) -> Integers:
+    """The rows that hold an episode, sorted by episode number; with those to `spare`, they come last."""
+    present = np.asarray(log.present)
+    order = np.argsort(np.where(present, log.episode_numbers, np.inf), kind="stable")
+    return np.asarray(order if spare else order[: np.sum(present)])
+
+
+def in_time_order(log: EpisodeLog) -> EpisodeLog:
+    """The episodes without spare rows, sorted by their numbers."""
+    return log.take(time_order(log))
 
 
 def _num_actions(given: Any) -> int | None:

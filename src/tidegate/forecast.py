@@ -270,16 +270,19 @@ def context_luck(policy: Policy, log: EpisodeLog, discount: float) -> Float[Arra
     return jnp.where(has_contexts(log), CONTEXT_SHARE * variance, 0.0)
 
 
-def has_contexts(log: EpisodeLog) -> Bool[Array, ""]:
-    """Whether the probability of an action differed from step to step."""
-    if isinstance(log, MeasuredLog):
-        return jnp.asarray(log.has_contexts)
-    if log.num_actions is None:
+def has_contexts(*logs: EpisodeLog) -> Bool[Array, ""]:
+    """Whether the probability of an action differed from step to step of these logs."""
+    if isinstance(logs[0], MeasuredLog):
+        return jnp.any(jnp.asarray(logs[0].contexts))
+    count = logs[0].num_actions
+    if count is None:
         return jnp.ones((), bool)
-    rows = jnp.asarray(log.actions, int).reshape(-1), jnp.asarray(log.mask).reshape(-1)
-    logs = jnp.asarray(log.behavior_log_probs).reshape(-1)
-    highest = jax.ops.segment_max(jnp.where(rows[1], logs, -jnp.inf), rows[0], log.num_actions)
-    lowest = jax.ops.segment_min(jnp.where(rows[1], logs, jnp.inf), rows[0], log.num_actions)
+    highest, lowest = jnp.full(count, -jnp.inf), jnp.full(count, jnp.inf)
+    for log in logs:
+        actions, mask = jnp.asarray(log.actions, int).reshape(-1), jnp.asarray(log.mask).reshape(-1)
+        probs = jnp.asarray(log.behavior_log_probs).reshape(-1)
+        highest = highest.at[actions].max(jnp.where(mask, probs, -jnp.inf))
+        lowest = lowest.at[actions].min(jnp.where(mask, probs, jnp.inf))
     return jnp.any(highest - lowest > SAME)
 
 

@@ -33,13 +33,18 @@ def episode_ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
     return jnp.where(log.present, jnp.exp(log.layout.totals(log_ratios(policy, log))), 0.0)
 
 
-def stopped_ratios(policy: Policy, log: EpisodeLog, discount: float = 1.0) -> Float[Array, " n"]:
-    """Π_{l≤min(t, end)} π/β, averaged over t with the returns' weights γᵗ; the expectation is 1."""
+def stopped_ratios(
+    policy: Policy, log: EpisodeLog, discount: float = 1.0, num_steps: int | None = None
+) -> Float[Array, " n"]:
+    """Π_{l≤min(t, end)} π/β, averaged over t with the returns' weights γᵗ; the expectation is 1.
+
+    There are `num_steps` of these, as many as the longest episode has, of which this log need not hold any.
+    """
     name = policy.name_in(log) if isinstance(log, MeasuredLog) else None
     if isinstance(log, MeasuredLog) and name in log.stopped:
         return jnp.where(log.present, log.stopped[name], 0.0)
     running = jnp.exp(log.layout.running(log_ratios(policy, log)))
-    weights = jnp.exp(_log_powers(discount, jnp.arange(log.num_steps)))
+    weights = jnp.exp(_log_powers(discount, jnp.arange(num_steps or log.num_steps)))
     return jnp.where(log.present, log.layout.lasting_mean(running, weights), 0.0)
 
 

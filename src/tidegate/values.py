@@ -42,7 +42,7 @@ class ValueModel(eqx.Module):
     def fit(
         self, training: EpisodeLog, discount: float, num_actions: int | None, *, per_action: bool
     ) -> Callable[[EpisodeLog], Float[Array, "*cells a"]]:
-        """`predict` in two parts, for a training log that is not ragged: logs of as many steps can follow."""
+        """`predict` in two parts: any log can follow whose episodes are no longer than those of this one."""
 
     def cross_fit(
         self, training: EpisodeLog, discount: float, *, per_action: bool
@@ -98,7 +98,7 @@ class RecentMeans(ValueModel):
 
     def fit(
         self, training: EpisodeLog, discount: float, num_actions: int | None, *, per_action: bool
-    ) -> "RecentFit":
+    ) -> "RecentFit | RaggedFit":
         return self.remember(
             training, reward_to_go(training, discount), _cells(training, num_actions, per_action)
         )
@@ -118,14 +118,14 @@ class RecentMeans(ValueModel):
                 "one of the logs has episodes of very unequal length, and the other has not.",
                 remedy="Read both in one go, and split them with split_log.",
             )
-        if isinstance(training.layout, Ragged):
-            return self._smooth_ragged(training, targets, cells, log)
         return self.remember(training, targets, cells)(log)
 
     def remember(
-        self, training: EpisodeLog, targets: Float[Array, "m t"], cells: Bool[Array, "m t a"]
-    ) -> "RecentFit":
+        self, training: EpisodeLog, targets: Float[Array, "..."], cells: Bool[Array, "... a"]
+    ) -> "RecentFit | RaggedFit":
         """The means of these targets, to be asked for at any time."""
+        if isinstance(training.layout, Ragged):
+            return self._remember_ragged(training, targets, cells)
         order = _time_order(training)
         # A spare row comes last, at the time of the last episode, and has no cell.
         first, last = _span(training)
@@ -149,41 +149,41 @@ class RecentMeans(ValueModel):
             model=self,
         )
 
-    def _smooth_ragged(
-        self, training: EpisodeLog, targets: Float[Array, " m"], cells: Bool[Array, "m a"], log: EpisodeLog
-    ) -> Float[Array, "s a"]:
-        """The same, with the steps of both logs merged: by their number, then by time."""
+    def _remember_ragged(
+        self, training: EpisodeLog, targets: Float[Array, " s"], cells: Bool[Array, "s a"]
+    ) -> "RaggedFit":
+        """The same, with the steps in the order of their numbers, then of time."""
         first, last = _span(training)
-        both = (training, log)
-        steps = jnp.concatenate([one.step_numbers for one in both])
-        times = jnp.concatenate([one.layout.spread(jnp.asarray(one.episode_numbers)) for one in both])
-        times = jnp.clip(times, first, last)
-        asked = jnp.arange(times.size) >= training.mask.size
-        order = jnp.lexsort((asked, times, steps))  # an asked step comes after the training steps of its time
-        spare = ((0, log.mask.size), (0, 0))
-        cells = jnp.pad(cells, spare)[order]
-        targets = jnp.pad(jnp.where(training.mask, targets, 0.0), spare[:1])[order]
+        steps = jnp.asarray(training.step_numbers)
+        times = jnp.clip(training.layout.spread(jnp.asarray(training.episode_numbers)), first, last)
+        order = jnp.lexsort((times, steps))
+        steps, times, cells = steps[order], times[order], cells[order]
+        targets = jnp.where(training.mask, targets, 0.0)[order]
         sums = jnp.stack([jnp.where(cells, targets[:, None], 0.0), cells], axis=1)
-        steps, times = steps[order], times[order]
 
         def memory(half_life: Any) -> Float[Array, " s"]:
             kept = jnp.exp2((times[:-1] - times[1:]) / half_life)
             return jnp.pad(jnp.where(steps[1:] == steps[:-1], kept, 0.0), (1, 0))
 
-        def means(sums: Any) -> Float[Array, "s a"]:
-            return self.means(jnp.moveaxis(sums, 0, -1)).T
-
         def surprise(half_life: Any) -> Float[Array, ""]:
             kept = memory(half_life)
             past = kept[:, None, None] * _earlier(recurrence(sums, kept), axis=0)
-            return jnp.sum(jnp.where(cells, (targets[:, None] - means(past)) ** 2, 0.0))
+            predicted = self.means(jnp.moveaxis(past, 0, -1)).T
+            return jnp.sum(jnp.where(cells, (targets[:, None] - predicted) ** 2, 0.0))
 
         half_lives = jnp.where(last > first, last - first, 1.0) / 2 ** jnp.arange(self.ladder)
-        kept = memory(half_lives[jnp.argmin(jax.lax.map(surprise, half_lives))])
-        until = recurrence(sums, kept)
-        since = recurrence(sums[::-1], jnp.roll(kept, -1)[::-1])[::-1] - sums
-        found = means(until + since)
-        return jnp.zeros_like(found).at[order].set(found)[training.mask.size :]
+        half_life = half_lives[jnp.argmin(jax.lax.map(surprise, half_lives))]
+        kept = memory(half_life)
+        return RaggedFit(
+            first=first,
+            last=last,
+            starts=jnp.searchsorted(steps, jnp.arange(training.num_steps + 1)),
+            times=times,
+            half_life=half_life,
+            until=recurrence(sums, kept),
+            since=recurrence(sums[::-1], jnp.roll(kept, -1)[::-1])[::-1],
+            model=self,
+        )
 
     def _surprise(self, times: Any, targets: Any, cells: Any, sums: Any, half_life: Any) -> Float[Array, ""]:
         """Squared error of predicting each episode from those before it."""
@@ -225,6 +225,52 @@ class RecentFit(eqx.Module):
         earlier, later = reach(after - 1, after > 0, self.until), reach(after, after < times.size, self.since)
         asked = _growth(at, times, self.half_life)
         return jnp.moveaxis(self.model.means(earlier / asked + later * asked), -1, 0)
+
+
+class RaggedFit(eqx.Module):
+    """`RecentMeans` of episodes of very unequal length: the means of a step number are among its own steps.
+
+    The steps lie in the order of their numbers, then of time; `starts` says where each number begins.
+    """
+
+    first: Float[Array, ""]
+    last: Float[Array, ""]
+    starts: Int[Array, " t"]
+    times: Float[Array, " s"]
+    half_life: Float[Array, ""]
+    until: Float[Array, "s 2 a"]
+    since: Float[Array, "s 2 a"]
+    model: RecentMeans
+
+    def __call__(self, log: EpisodeLog) -> Float[Array, "*cells a"]:
+        """The means at the times and the step numbers of these episodes' steps."""
+        at = log.layout.spread(jnp.clip(jnp.asarray(log.episode_numbers), self.first, self.last))
+        at, steps = jnp.broadcast_arrays(at, jnp.minimum(log.step_numbers, self.starts.size - 2))
+        begin, end = self.starts[steps], self.starts[steps + 1]
+        after = self._after(at, begin, end)
+
+        def reach(rows: Any, kept: Any, running: Any) -> Float[Array, "*cells 2 a"]:
+            rows = jnp.clip(rows, 0, self.times.size - 1)
+            faded = jnp.exp2(-jnp.abs(at - self.times[rows]) / self.half_life)
+            return jnp.where(kept[..., None, None], running[rows] * faded[..., None, None], 0.0)
+
+        sums = reach(after - 1, after > begin, self.until) + reach(after, after < end, self.since)
+        flat = jnp.moveaxis(sums.reshape(-1, *sums.shape[-2:]), 0, -1)
+        return self.model.means(flat).T.reshape(*at.shape, -1)
+
+    def _after(
+        self, at: Float[Array, "*cells"], begin: Int[Array, "*cells"], end: Int[Array, "*cells"]
+    ) -> Int[Array, "*cells"]:
+        """The first row from `begin` to `end` that is later: found by halves, for all cells at once."""
+
+        def halved(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+            low, high = ends
+            middle = (low + high) // 2
+            past = (low < high) & (self.times[jnp.minimum(middle, self.times.size - 1)] <= at)
+            return jnp.where(past, middle + 1, low), jnp.where(past | (low >= high), high, middle)
+
+        low: Array = jax.lax.fori_loop(0, self.times.size.bit_length(), halved, (begin, end))[0]
+        return low
 
 
 @full_products
@@ -338,7 +384,7 @@ class LinearValues(ValueModel):
     @full_products
     def fit(
         self, training: EpisodeLog, discount: float, num_actions: int | None, *, per_action: bool
-    ) -> "RecentFit | LinearFit":
+    ) -> "RecentFit | RaggedFit | LinearFit":
         cells, targets = _cells(training, num_actions, per_action), reward_to_go(training, discount)
         if training.states is None:
             return self.recent.remember(training, targets, cells)
@@ -350,16 +396,16 @@ class LinearValues(ValueModel):
     ) -> "tuple[LinearFit, Float[Array, '...']]":
         """What the features tell of the targets, and what they leave."""
         scale, level = self._scale(training, targets)
-        seen = scale(self.features(training))
+        seen = scale(self.features(training, training.num_steps))
         coefficients = _ridge(seen, targets - level, cells, self.ridge)
         own = jnp.sum(jnp.where(cells, seen @ coefficients, 0.0), axis=-1)
-        return LinearFit(scale, coefficients, level, self), targets - level - own
+        return LinearFit(scale, coefficients, level, self, training.num_steps), targets - level - own
 
     def _scale(self, training: EpisodeLog, targets: Float[Array, "..."]) -> "tuple[_Scale, Float[Array, '']]":
         """The training log's units, and its mean target."""
         mask = jnp.asarray(training.mask)
         count = jnp.maximum(jnp.sum(mask), 1)
-        raw = self.features(training)
+        raw = self.features(training, training.num_steps)
 
         def mean(values: Any) -> Any:
             return jnp.sum(jnp.where(mask[..., None], values, 0.0), axis=tuple(range(mask.ndim))) / count
@@ -372,10 +418,10 @@ class LinearValues(ValueModel):
 
         return _Scale(centre, unit), mean(targets[..., None])[0]
 
-    def features(self, log: EpisodeLog) -> Float[Array, "*cells p"]:
-        """Step and state as numbers."""
+    def features(self, log: EpisodeLog, num_steps: int) -> Float[Array, "*cells p"]:
+        """Step, of `num_steps` at most, and state as numbers."""
         states, ndim = jnp.asarray(log.states), log.mask.ndim
-        steps = jnp.linspace(0.0, 1.0, log.num_steps)[log.step_numbers]
+        steps = jnp.linspace(0.0, 1.0, num_steps)[log.step_numbers]
         steps = jnp.broadcast_to(steps, log.mask.shape)
         if states.ndim == ndim and jnp.issubdtype(states.dtype, jnp.integer) and self.num_states:
             states = jax.nn.one_hot(states, self.num_states)
@@ -402,11 +448,13 @@ class LinearFit(eqx.Module):
     coefficients: Float[Array, "p a"]
     level: Float[Array, ""]
     model: LinearValues
-    recent: RecentFit | None = None
+    num_steps: int = eqx.field(static=True)
+    recent: RecentFit | RaggedFit | None = None
 
     @full_products
     def __call__(self, log: EpisodeLog) -> Float[Array, "*cells a"]:
-        found = self.level + self.scale(self.model.features(log)) @ self.coefficients
+        features = self.model.features(log, self.num_steps)
+        found = self.level + self.scale(features) @ self.coefficients
         return found if self.recent is None else found + self.recent(log)
 
 

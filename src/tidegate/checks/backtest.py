@@ -18,7 +18,7 @@ from scipy import special
 from ..arrays import ArrayLike, Flags, Floats, Integers, Progress, in_double, kept, map_leaves, unreported
 from ..basis import TimeAxis
 from ..comparison import Terms
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, in_time_order, time_order
 from ..errors import SettingsError
 from ..forecast import ForecastSettings, PairedSeries, compared_series, draw_multipliers
 from ..inputs import whole
@@ -26,7 +26,6 @@ from ..policies import BehaviorPolicy, Policy
 from ..reasons import Reason, Verdict
 from ..safety import VERDICT_SEED, compare_policies, with_room
 from ..trend import TrendFit
-from .goodness import in_time_order, time_order
 
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
 MAX_DATES, MAX_EVERY = 1_000, 10**9

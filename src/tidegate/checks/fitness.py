@@ -18,7 +18,15 @@ from ..basis import Basis, ConstantBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
 from ..comparison import Comparison
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy
+from ..episodes import (
+    EpisodeLog,
+    HeldOutEpisodes,
+    MeasuredLog,
+    TrainingEpisodes,
+    in_time_order,
+    roomy,
+    time_order,
+)
 from ..forecast import Forecast, ForecastSettings, describe_forecast
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
@@ -28,10 +36,8 @@ from .findings import NUMBERED, Finding, Level, Names, found, level_of, undeterm
 from .goodness import (
     FittedTrend,
     fitted_trend,
-    in_time_order,
     richer_columns,
     sign_flips,
-    time_order,
     trend_doubt,
     trend_findings,
 )
@@ -299,8 +305,11 @@ def _overlap_findings(
 def _ratios(
     policy: Policy, log: EpisodeLog, discount: float
 ) -> tuple[Float[Array, " n"], Float[Array, " n"], Float[Array, ""]]:
-    running = log.layout.running(log_ratios(policy, log))
-    largest = jnp.exp(jnp.max(jnp.where(log.mask, running, -jnp.inf), initial=-jnp.inf))
+    running, there = log.layout.running(log_ratios(policy, log)), log.mask
+    name = policy.name_in(log) if isinstance(log, MeasuredLog) else None
+    if isinstance(log, MeasuredLog) and name in log.peaks:
+        running, there = jnp.asarray(log.peaks[name]), jnp.asarray(log.present)
+    largest = jnp.exp(jnp.max(jnp.where(there, running, -jnp.inf), initial=-jnp.inf))
     return episode_ratios(policy, log), stopped_ratios(policy, log, discount), largest
 
 

@@ -18,7 +18,6 @@ from ..arrays import Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
-from ..episodes import EpisodeLog
 from ..reasons import MIN_EPISODES
 from ..safety import VERDICT_SEED
 from ..trend import TrendFit
@@ -58,18 +57,6 @@ class FittedTrend:
     def weights(self) -> Floats:
         """How much each episode's return counts in the forecast."""
         return np.asarray(self.fit.design.forecast_weights)[: self.rows.size]
-
-
-def time_order(log: EpisodeLog, *, spare: bool = False) -> Integers:
-    """The rows that hold an episode, sorted by episode number; with those to `spare`, they come last."""
-    present = np.asarray(log.present)
-    order = np.argsort(np.where(present, log.episode_numbers, np.inf), kind="stable")
-    return np.asarray(order if spare else order[: np.sum(present)])
-
-
-def in_time_order(log: EpisodeLog) -> EpisodeLog:
-    """The episodes without spare rows, sorted by their numbers."""
-    return log.take(time_order(log))
 
 
 def fitted_trend(

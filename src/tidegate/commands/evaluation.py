@@ -21,7 +21,7 @@ from .trials import Trial, prepare
 class Evaluation(Shown):
     """What a policy would have earned, and what it is expected to earn next.
 
-    `stationary` is the forecast that assumes nothing changes. A `streamed` log was too large to be held.
+    `stationary` is the forecast that assumes nothing changes.
     """
 
     policy: str
@@ -30,7 +30,6 @@ class Evaluation(Shown):
     findings: tuple[Finding, ...]
     settings: PlainSettings
     seed: int
-    streamed: bool
     overlap: Overlap
     provenance: Provenance
 
@@ -86,7 +85,6 @@ def _whole(trial: Trial, stage: Stage) -> Evaluation:
         check.findings,
         settings,
         trial.seed,
-        trial.opened.large is not None,
         trial.overlap,
         provenance(trial.opened),
     )

@@ -210,12 +210,10 @@ def _search(
 
 
 def searched_share(opened: OpenLog, wanted: float) -> float:
-    """The share of the episodes that are searched: no more of a large log than its search can hold."""
-    if opened.large is None:
-        return wanted
+    """The share of the episodes that are searched: no more of a large log than a search can hold."""
     actions = opened.log.num_actions or 1
     steps = SEARCH_BYTES // (STEP_BYTES + actions * VALUE_BYTES)
-    return min(wanted, steps / opened.large.num_steps)
+    return min(wanted, steps / opened.outline.num_steps)
 
 
 def _known(loaded: LoadedLog, policy: PolicyLike) -> EpisodeLog:

@@ -29,6 +29,8 @@ from ..logs.engines import EngineKind, engine_of
 from ..logs.episodes import loaded_episodes
 from ..logs.large import LargeLog, large_log
 from ..logs.memory import memory_limit
+from ..logs.reducing import Outline, assembled, reduction
+from ..logs.reducing import known as known_as
 from ..logs.sources import Source
 from ..logs.specs import require_fit
 from ..logs.stages import Stage as Stage
@@ -91,11 +93,12 @@ class LogFile:
 class OpenLog:
     """A log that was read and checked; `data_hash` is that of the log before anything was estimated.
 
-    Of a `large` log, a sample is `loaded` until the log is `reduced`; then `sample` holds the sample, and
+    Of a `large` log, a sample is `loaded` until the log is `reduced`. Then `sample` holds the sample, and
     `stepwise` the policies as the sample knows them.
     """
 
     loaded: LoadedLog
+    outline: Outline
     data_hash: str
     read_as: str | None = None
     large: LargeLog | None = None
@@ -104,23 +107,26 @@ class OpenLog:
 
     @property
     def steps(self) -> LoadedLog:
-        """The log step by step, as far as it is held."""
+        """The log step by step, or a sample of it."""
         return self.sample or self.loaded
 
     @property
     def num_episodes(self) -> int:
-        return self.log.num_episodes if self.large is None else self.large.num_episodes
+        return self.outline.num_episodes
 
     @property
     def span(self) -> tuple[float, float]:
         """The first and the last episode number."""
-        return self.log.span if self.large is None else self.large.span
+        return self.outline.span
 
     def gathered(self, rows: Integers) -> LoadedLog:
         """Some episodes, step by step."""
-        if self.large is not None:
-            return self.large.gather(rows)
-        return dataclasses.replace(self.loaded, log=self.log.take(rows))
+        return self.loaded.taken(rows) if self.large is None else self.large.gather(rows)
+
+    def part(self, rows: Integers) -> "OpenLog":
+        """The log of some episodes, which are held."""
+        loaded = self.loaded.taken(rows)
+        return dataclasses.replace(self, loaded=loaded, outline=_outline(loaded))
 
     def reduced(
         self,
@@ -129,16 +135,20 @@ class OpenLog:
         settings: ForecastSettings,
         stage: Stage,
     ) -> tuple[tuple[Policy, ...], "OpenLog"]:
-        """What the policies would have earned in each episode, of a log that is too large to be held."""
-        if self.large is None:
-            return policies, self
+        """What the policies would have earned in each episode."""
+        sample = self.loaded if self.large is not None else self.loaded.taken(self.outline.sampled)
+        task = reduction(settings, policies, self.outline, sample.log)
         specs = tuple(None if is_object(one) else parse_spec(policy_name(one)) for one in given)
-        stage(f"reading {self.large.rows.num_rows:,} rows")
-        known, log = self.large.measured(settings, policies, specs, self.loaded)
-        loaded = dataclasses.replace(
-            self.loaded, log=log, began=self.large.began, notes=(*self.loaded.notes, *self.large.notes)
-        )
-        return known, dataclasses.replace(self, loaded=loaded, sample=self.loaded, stepwise=policies)
+        known = tuple(known_as(one, spec) for one, spec in zip(policies, specs, strict=True))
+        if self.large is None:
+            blocks = task.measured(self.loaded.log, np.arange(self.num_episodes))
+            log = assembled(self.outline, task, known, [blocks])
+        else:
+            stage(f"reading {self.large.rows.num_rows:,} rows")
+            log = self.large.measured(task, specs, known)
+        notes = (*self.loaded.notes, *self.outline.notes)
+        loaded = dataclasses.replace(self.loaded, log=log, notes=notes, began=self.outline.began)
+        return known, dataclasses.replace(self, loaded=loaded, sample=sample, stepwise=policies)
 
     def policy(self, given: PolicyLike) -> tuple[Policy, "OpenLog"]:
         """The policy that was given, or that a spec names, and the log with its probabilities."""
@@ -193,8 +203,7 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = Fal
         return log
     file = log_file(log)
     if isinstance(file.source, EpisodeLog):
-        episodes = loaded_episodes(file.source)
-        return OpenLog(episodes, episodes.log.digest())
+        return _held(loaded_episodes(file.source))
     columns = file.columns
     if file.estimate_propensities:
         columns = dataclasses.replace(columns, behavior_prob=None)
@@ -207,13 +216,24 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = Fal
         )
     large = None if held or file.stream is False else _large(file, columns, stage)
     if large is not None:
-        return OpenLog(large.sample, large.digest(), read_as, large)
-    loaded = read_log(file.source, columns, format=file.format, memory_limit=file.memory_limit)
-    data_hash = loaded.log.digest()
-    if file.estimate_propensities:
-        stage("estimating propensities")
-        loaded = estimate_propensities(loaded, seed=seed)
-    return OpenLog(loaded, data_hash, read_as)
+        return OpenLog(large.sample, large.outline, large.outline.digest(large.sample.log), read_as, large)
+    opened = _held(
+        read_log(file.source, columns, format=file.format, memory_limit=file.memory_limit), read_as
+    )
+    if not file.estimate_propensities:
+        return opened
+    stage("estimating propensities")
+    return dataclasses.replace(opened, loaded=estimate_propensities(opened.loaded, seed=seed))
+
+
+def _held(loaded: LoadedLog, read_as: str | None = None) -> OpenLog:
+    outline = _outline(loaded)
+    return OpenLog(loaded, outline, outline.digest(loaded.taken(outline.sampled).log), read_as)
+
+
+def _outline(loaded: LoadedLog) -> Outline:
+    log = loaded.log
+    return Outline(np.asarray(log.episode_numbers, np.float64), loaded.began, log.lengths)
 
 
 def _large(file: LogFile, columns: Columns, stage: Stage) -> LargeLog | None:

@@ -6,12 +6,11 @@ import math
 
 import numpy as np
 
-from ..arrays import Floats
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..logs import LoadedLog
 from ..logs.time_numbers import FIRST, LAST, SECONDS
-from ..logs.timeline import holds_timestamps, moment, row_times
+from ..logs.timeline import holds_timestamps, moment
 from ..reasons import MIN_EPISODES
 from .training import Overlap, TestPart
 
@@ -60,7 +59,7 @@ def origin_part(loaded: LoadedLog, origin: CandidateOrigin) -> TestPart:
     if origin.kind is OriginKind.THIS_LOG:
         nothing = log.take(np.arange(0))
         return TestPart(HeldOutEpisodes(nothing, log.span), Overlap.THIS_LOG)
-    later = episode_times(loaded) > time_of_log(loaded, origin.time, f"'before:{origin.time}'", "before:")
+    later = loaded.began > time_of_log(loaded, origin.time, f"'before:{origin.time}'", "before:")
     earlier = log.take(np.flatnonzero(~later))
     return TestPart(
         HeldOutEpisodes(log.take(np.flatnonzero(later)), log.span),
@@ -70,19 +69,8 @@ def origin_part(loaded: LoadedLog, origin: CandidateOrigin) -> TestPart:
     )
 
 
-def episode_times(loaded: LoadedLog) -> Floats:
-    """When each episode began: seconds since 1970 for timestamps, else the column's own numbers."""
-    if loaded.began is not None:
-        return loaded.began
-    if loaded.columns.time is None:
-        return np.asarray(loaded.log.episode_numbers)
-    lengths = loaded.log.lengths
-    times = row_times(loaded.table, loaded.columns)
-    return np.asarray(np.minimum.reduceat(times, np.cumsum(lengths) - lengths))
-
-
 def time_of_log(loaded: LoadedLog, text: str, said: str, prefix: str = "") -> float:
-    """A time that the user wrote, in the terms of `episode_times`; an error quotes all that was `said`."""
+    """A time that the user wrote, in the terms of `LoadedLog.began`; an error quotes all that was `said`."""
     columns = loaded.columns
     timed = columns.time is not None and holds_timestamps(loaded.table, columns)
     unix = columns.time is not None and not timed and columns.time_unit in SECONDS

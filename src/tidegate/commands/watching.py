@@ -23,7 +23,7 @@ from .conditions import Conditions, written
 from .gating import GateRecord, decide
 from .guarding import with_outcomes
 from .opening import Log, OpenLog, PolicyLike, Stage, open_log, policy_name, silent
-from .origins import episode_times, time_of_log
+from .origins import time_of_log
 from .provenance import Provenance, provenance
 from .room import require_room
 from .settings import PlainSettings, Settings
@@ -183,33 +183,32 @@ def watch(
     opened = open_log(with_outcomes(wanted.log, rails), seed=seed, stage=stage, hold=True)
     new, opened = opened.policy(candidate)
     old, opened = opened.policy(safe)
-    released = released_episodes(opened, since)
+    released = since_release(opened, since)
     stage("watching")
-    signal, curves = _scanned(chosen, new, old, released)
+    signal, curves = _scanned(chosen, new, old, released.log)
     settled = wanted.settings.over(released.span, opened.loaded.time)
     names = policy_name(candidate), policy_name(safe)
     warning = None
     if wanted.settings.lookahead is not None:
         stage("forecasting")
-        warning = _forecast(opened, names, (new, old), released, settled, seed)
+        warning = _forecast(released, (candidate, safe), (new, old), settled, seed)
     return WatchRecord(
         *names, None if since is None else str(since), chosen, signal, curves, warning, written(moment),
         settled, seed, provenance(opened),
     )  # fmt: skip
 
 
-def released_episodes(opened: OpenLog, since: str | float | None = None) -> EpisodeLog:
-    """The episodes since the release, in the order of their numbers."""
-    log = opened.log
-    rows = np.argsort(np.asarray(log.episode_numbers), kind="stable")
-    if since is not None:
-        boundary = time_of_log(opened.loaded, str(since), f"since '{since}'")
-        rows = rows[episode_times(opened.loaded)[rows] >= boundary]
+def since_release(opened: OpenLog, since: str | float | None) -> OpenLog:
+    """The log of the episodes since the release."""
+    if since is None:
+        return opened
+    boundary = time_of_log(opened.loaded, str(since), f"since '{since}'")
+    rows = np.flatnonzero(opened.loaded.began >= boundary)
     if not rows.size:
         raise LogError(
             f"no episode of the log is at {since} or later.", expected="episodes since the release"
         )
-    return log.take(rows)
+    return opened.part(rows)
 
 
 def _scanned(
@@ -233,19 +232,19 @@ def _curves(watch: Watch, weighed: WeighedEpisodes) -> tuple[Curve, ...]:
 
 
 def _forecast(
-    opened: OpenLog,
-    names: tuple[str, str],
+    released: OpenLog,
+    given: tuple[PolicyLike, PolicyLike],
     policies: tuple[Policy, Policy],
-    released: EpisodeLog,
     settings: PlainSettings,
     seed: int,
 ) -> ForecastWarning:
     """The gate on the episodes since the release, which nobody has searched on."""
-    require_room(opened, settings, *policies)
-    held_out = HeldOutEpisodes(released, released.span)
-    trial = Trial(opened, names, policies, held_out, None, Overlap.ELSEWHERE, None, settings, seed)
-    record = decide(trial, Conditions(), silent)
-    return warning_of(record)
+    require_room(released, settings, *policies)
+    names = policy_name(given[0]), policy_name(given[1])
+    (new, old), reduced = released.reduced(given, policies, settings.forecast(), silent)
+    held_out = HeldOutEpisodes(reduced.log, reduced.span)
+    trial = Trial(reduced, names, (new, old), held_out, None, Overlap.ELSEWHERE, None, settings, seed)
+    return warning_of(decide(trial, Conditions(), silent))
 
 
 def warning_of(record: GateRecord) -> ForecastWarning:

@@ -24,7 +24,4 @@ from .specs import PolicySpec as PolicySpec
 from .specs import SpecKind as SpecKind
 from .specs import parse_spec as parse_spec
 from .specs import resolve_policy as resolve_policy
-from .streaming import StreamedPolicy as StreamedPolicy
-from .streaming import StreamedReturns as StreamedReturns
-from .streaming import stream_returns as stream_returns
 from .timeline import TimeMeaning as TimeMeaning

@@ -5,7 +5,7 @@ import numpy as np
 from ..arrays import Integers
 from ..door import episode_starts
 from .columns import Columns
-from .index import episode_keys
+from .keys import episode_keys
 from .memory import MemoryLimit
 from .pieces import Pieces, batches
 

@@ -7,7 +7,7 @@ import polars as pl
 
 from ..arrays import Values, in_double
 from ..door import Propensity
-from ..episodes import EpisodeLog
+from ..episodes import EpisodeLog, time_order
 from ..errors import LogError
 from ..policies import RecordedPolicy
 from .columns import Columns, TimeUnit
@@ -21,14 +21,14 @@ SOURCE = "an EpisodeLog"
 
 @in_double
 def loaded_episodes(log: EpisodeLog) -> LoadedLog:
-    """The log as it is, without spare rows; its table holds the logarithms of all probabilities.
+    """The log in the order of time, without spare rows; its table holds the logarithms of all probabilities.
 
     Each policy in `log.recorded` is a column of its name (of the logged actions), and so is each outcome.
     """
-    present = np.asarray(log.present)
-    if not present.any():
+    order = time_order(log)
+    if not order.size:
         raise LogError("the log has no episodes.", expected="at least one episode with one step")
-    log = log if present.all() else log.take(np.flatnonzero(present))
+    log = log if np.array_equal(order, np.arange(log.capacity)) else log.take(order)
     coded = log.states is not None and np.ndim(log.states) == log.mask.ndim
     actions = _parts("action", log.actions, log)
     states = {} if log.states is None else _parts("state" if coded else "feature", log.states, log)
@@ -58,6 +58,7 @@ def loaded_episodes(log: EpisodeLog) -> LoadedLog:
         table,
         columns,
         TimeMeaning(TimeUnit.EPISODE, None),
+        np.asarray(log.episode_numbers),
         features=features_of(table, columns.features),
     )
 

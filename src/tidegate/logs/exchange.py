@@ -20,7 +20,8 @@ from ..arrays import Integers
 from .columns import Columns
 from .cuts import whole_tasks
 from .engines import Engine
-from .index import episode_keys, in_step_order, key_expression, step_expression
+from .index import in_step_order, step_expression
+from .keys import episode_keys, key_expression
 from .memory import MemoryLimit
 from .pieces import POSITION, Pieces, batches
 from .scratch import require_space, writing

@@ -9,19 +9,19 @@ import numpy as np
 import polars as pl
 
 from ..arrays import Floats, Integers, Values
-from ..door import check_finite, episode_starts
+from ..door import episode_starts
 from ..errors import LogError
 from .columns import Columns
+from .keys import episode_keys, episode_numbers
 from .memory import MemoryLimit
 from .table import Table
-from .timeline import episode_numbers, require_one_reading, row_steps, row_times
+from .timeline import require_one_reading, row_steps, row_times
 
 if TYPE_CHECKING:
     from .rows import LogRows
 
 EPISODE_BYTES = 60  # of an index while it is sorted
 WORKING_COPIES = 8  # of a table: joined, checked, as numbers, and the next one meanwhile
-_EXACT = (pl.Int8, pl.Int16, pl.Int32, pl.Int64, pl.UInt8, pl.UInt16, pl.UInt32)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -89,33 +89,6 @@ def identifying(columns: Columns, schema: pl.Schema) -> list[str]:
     """The columns that tell which episode and step a row is, and when it happened."""
     step = columns.step if columns.step in schema else None
     return [name for name in (columns.episode, step, columns.time) if name is not None]
-
-
-def episode_keys(table: Table, columns: Columns) -> Integers:
-    """The key of each row's episode; a row without one is refused."""
-    if columns.episode is None:
-        return table.places.rows + 1
-    if columns.time is None:
-        numbers = episode_numbers(table, columns.episode)
-        check_finite(numbers, f"column '{columns.episode}'", table.places)
-    else:
-        table.require_filled(table.frame[columns.episode])
-    key = key_expression(columns, table.frame.schema)
-    return np.asarray(table.frame.select(key).to_series().to_numpy())
-
-
-def key_expression(columns: Columns, schema: pl.Schema) -> pl.Expr:
-    """The key of an episode in terms of its column, whatever that holds."""
-    name = str(columns.episode)
-    kind, column = schema[name], pl.col(name)
-    if kind in _EXACT or kind == pl.Boolean:
-        return column.cast(pl.Int64)
-    if kind in (pl.String, pl.Categorical, pl.Enum):
-        text = column.cast(pl.String)
-        column = text if columns.time else text.str.strip_chars().cast(pl.Float64, strict=False)
-    elif kind.is_nested() or kind == pl.Object:
-        raise LogError(f"column '{name}' holds {kind}.", expected="a number or a name for each episode")
-    return column.hash().reinterpret(signed=True)
 
 
 def step_expression(columns: Columns, schema: pl.Schema) -> list[pl.Expr]:

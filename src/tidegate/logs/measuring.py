@@ -1,13 +1,13 @@
 """The reduction of a log to episodes: what every policy would have earned in each, a block at a time.
 
-What a step is worth is fitted to a sample of the log, so that it takes bounded memory. As in a log that is
-held as a whole, an episode is predicted from others alone: those whose place in time is odd from those whose
-place is even, and the reverse. Blocks have one shape, and every number of an episode follows from its own
-steps and from the sample: so it is the same to the bit whichever block the episode is in.
+What a step is worth is fitted to a sample of the log, so that it takes bounded memory. An episode is
+predicted from others alone: those whose place in time is odd from those whose place is even, and the reverse.
+Blocks have one shape, and every number of an episode follows from its own steps and from the sample: so it is
+the same to the bit whichever block the episode is in.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..arrays import ArrayLike, Grid, Integers, Ragged, kept, map_leaves
+from ..arrays import ArrayLike, Grid, Integers, Layout, Ragged, kept, map_leaves, room_for
 from ..door import to_grid
-from ..episodes import EpisodeLog, grow, pad_steps, roomy
-from ..forecast import ForecastSettings, acts_of, estimated_returns, gap_between
+from ..episodes import EpisodeLog, grow, roomy
+from ..forecast import ForecastSettings, acts_of, estimated_returns, gap_between, has_contexts
 from ..policies import Policy, lists_actions
 from ..returns import log_ratios, observed_returns, stopped_ratios
 
@@ -29,10 +29,14 @@ Folds = tuple[Any, Any]  # models of the episodes at even and at odd places in t
 
 
 class Predictors(eqx.Module):
-    """What was fitted to the sample, by outcome and kind of values; `acts` tell of a rival without a list."""
+    """What was fitted to the sample, by outcome and kind of values; `acts` tell of a rival without a list.
+
+    `contexts` says whether the probability of an action differed from step to step.
+    """
 
     values: dict[str, dict[bool, Folds]]
     acts: Folds | None
+    contexts: Bool[Array, ""]
 
 
 class MeasuredBlock(eqx.Module):
@@ -40,6 +44,7 @@ class MeasuredBlock(eqx.Module):
 
     ratios: Float[Array, "p n"]
     stopped: Float[Array, "p n"]
+    peaks: Float[Array, "p n"]
     observed: dict[str, Float[Array, " n"]]
     returns: dict[str, Float[Array, "p n"]]
     gaps: dict[str, tuple[Float[Array, " n"], Float[Array, " n"]]]
@@ -49,9 +54,11 @@ class MeasuredBlock(eqx.Module):
 def fit_predictors(
     settings: ForecastSettings, policies: tuple[Policy, ...], folds: tuple[EpisodeLog, EpisodeLog]
 ) -> Predictors:
-    """The value models of both halves of a sample."""
+    """The value models of both halves of a sample, if the settings have one."""
+    contexts = has_contexts(*folds)
     model, discount = settings.value_model, settings.discount
-    assert model is not None
+    if model is None:
+        return Predictors({}, None, contexts)
     kinds = sorted({lists_actions(one, folds[0]) for one in policies})
 
     def fitted(logs: tuple[EpisodeLog, EpisodeLog], discount: float, per_action: bool) -> Folds:
@@ -66,31 +73,33 @@ def fit_predictors(
         for name in outcomes_of(folds[0])
     }
     if len(kinds) < 2 or not settings.test.rivals(policies[-1]):
-        return Predictors(values, None)
+        return Predictors(values, None, contexts)
     rival = next(one for one in policies if not lists_actions(one, folds[0]))
-    return Predictors(values, fitted((acts_of(rival, folds[0]), acts_of(rival, folds[1])), 0.0, True))
+    acts = fitted((acts_of(rival, folds[0]), acts_of(rival, folds[1])), 0.0, True)
+    return Predictors(values, acts, contexts)
 
 
 @kept
 def measure_block(
     settings: ForecastSettings,
     policies: tuple[Policy, ...],
-    predictors: Predictors | None,
+    predictors: Predictors,
     log: EpisodeLog,
     odd: Bool[ArrayLike, " n"],
+    longest: int,
 ) -> MeasuredBlock:
-    """The episodes of a block, reduced."""
+    """The episodes of a block, reduced; the longest of the whole log has `longest` steps."""
 
     def predicted(folds: Folds) -> Float[Array, "n t a"]:
         even, uneven = (model(log) for model in folds)
         return jnp.where(jnp.asarray(odd)[:, None, None], even, uneven)
 
     kinds = [lists_actions(one, log) for one in policies]
-    acts = None if predictors is None or predictors.acts is None else predicted(predictors.acts)
+    acts = None if predictors.acts is None else predicted(predictors.acts)
     returns, gaps, observed = {}, {}, {}
     for name in outcomes_of(log):
         watched = of_outcome(log, name)
-        values = {} if predictors is None else {k: predicted(v) for k, v in predictors.values[name].items()}
+        values = {kind: predicted(fits) for kind, fits in predictors.values.get(name, {}).items()}
         each = [
             estimated_returns(settings, one, watched, values.get(kind))
             for one, kind in zip(policies, kinds, strict=True)
@@ -100,9 +109,11 @@ def measure_block(
             pair, listing = (policies[0], policies[1]), kinds.index(True)
             gap = gap_between(pair, listing, returns[name], watched, settings.discount, values, acts)
             gaps[name] = (gap.plain, gap.added)
+    ratios = jnp.stack([log_ratios(one, log) for one in policies])
     return MeasuredBlock(
-        jnp.stack([log.layout.totals(log_ratios(one, log)) for one in policies]),
-        jnp.stack([stopped_ratios(one, log, settings.discount) for one in policies]),
+        jnp.sum(ratios, axis=-1),
+        jnp.stack([stopped_ratios(one, log, settings.discount, longest) for one in policies]),
+        jnp.max(jnp.where(log.mask, jnp.cumsum(ratios, axis=-1), -jnp.inf), axis=-1),
         observed,
         returns,
         gaps,
@@ -119,39 +130,49 @@ def of_outcome(log: EpisodeLog, name: str) -> EpisodeLog:
     return log.of_rewards() if name == REWARD else log.with_outcome(name)
 
 
-def sample_folds(sample: EpisodeLog, odd: Any, num_steps: int) -> tuple[EpisodeLog, EpisodeLog]:
+def sample_folds(sample: EpisodeLog, odd: Any, rooms: Sequence[int]) -> tuple[EpisodeLog, EpisodeLog]:
     """The episodes of a sample at even and at odd places in time, with room for the log's longest episode."""
-    log = on_grid(sample, num_steps)
+    log = on_grid(sample, rooms[0]) if len(rooms) == 1 else ragged(sample, rooms[-1])
     even, uneven = (roomy(log.take(np.flatnonzero(one))) for one in (~odd, odd))
     return even, uneven
 
 
 def on_grid(log: EpisodeLog, num_steps: int) -> EpisodeLog:
     """The same episodes, each with room for so many steps."""
-    if not isinstance(log.layout, Ragged):
-        return map_leaves(np.asarray, pad_steps(log, num_steps))
     mask = np.arange(num_steps) < log.lengths[:, None]
-    steps = eqx.tree_at(
-        lambda one: (one.episode_numbers, one.layout), log, (None, Grid()), is_leaf=lambda one: one is None
-    )
-    padded = map_leaves(lambda leaf: to_grid(np.asarray(leaf), mask), steps)
-    placed: EpisodeLog = dataclasses.replace(padded, episode_numbers=log.episode_numbers)
+    return _laid(log, lambda leaf: to_grid(leaf, mask), Grid())
+
+
+def ragged(log: EpisodeLog, longest: int) -> EpisodeLog:
+    """The same episodes, their steps one after the other; the longest of the whole log has `longest`."""
+    return _laid(log, lambda leaf: leaf, Ragged.of(log.lengths, longest))
+
+
+def _laid(log: EpisodeLog, lay: Callable[[Any], Any], layout: Layout) -> EpisodeLog:
+    """The log with its steps in another layout: `lay` puts the values of all steps in their places."""
+    mask, numbers = np.asarray(log.mask), log.episode_numbers
+    bare = dataclasses.replace(log, episode_numbers=None, layout=Grid())  # type: ignore[arg-type]
+    steps = map_leaves(lambda leaf: lay(np.asarray(leaf)[mask]), bare)
+    placed: EpisodeLog = dataclasses.replace(steps, episode_numbers=np.asarray(numbers), layout=layout)
     return placed
 
 
-def block_rows(num_steps: int) -> int:
-    """How many episodes of so many steps a block holds."""
-    return max(FEWEST_ROWS, BLOCK_CELLS // num_steps // FEWEST_ROWS * FEWEST_ROWS)
+def block_rows(num_steps: int, num_episodes: int) -> int:
+    """How many episodes of so many steps a block holds, in a log of so many episodes."""
+    most = min(BLOCK_CELLS // num_steps, room_for(num_episodes) + FEWEST_ROWS - 1)
+    return max(FEWEST_ROWS, most // FEWEST_ROWS * FEWEST_ROWS)
 
 
-def blocks_of(log: EpisodeLog, rooms: Sequence[int]) -> Iterator[tuple[EpisodeLog, Integers]]:
-    """The episodes in blocks of one shape for each of these numbers of steps; and which rows are in each."""
-    lengths = log.lengths
-    room = np.asarray(rooms)[np.searchsorted(rooms, lengths)]
-    for num_steps in np.unique(room):
-        rows = np.flatnonzero(room == num_steps)
-        size = block_rows(int(num_steps))
+def blocks_of(log: EpisodeLog, sizes: Mapping[int, int]) -> Iterator[tuple[EpisodeLog, Integers]]:
+    """The episodes in blocks of one shape for each number of steps; and which rows are in each.
+
+    `sizes` tells how many episodes a block holds, for each number of steps that they have room for.
+    """
+    rooms = np.array(sorted(sizes))
+    room = rooms[np.searchsorted(rooms, log.lengths)]
+    for num_steps in np.unique(room).tolist():
+        rows, size = np.flatnonzero(room == num_steps), sizes[num_steps]
         for start in range(0, rows.size, size):
             chosen = rows[start : start + size]
             part = log if chosen.size == log.capacity else log.take(chosen)
-            yield grow(on_grid(part, int(num_steps)), size), chosen
+            yield grow(on_grid(part, num_steps), size), chosen

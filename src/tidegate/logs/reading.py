@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from ..arrays import Floats, Values
+from ..arrays import Floats, Integers, Ragged, Values
 from ..door import Steps, check_rows, episode_starts, to_grid, unpadded
 from ..episodes import EpisodeLog
 from ..errors import LogError
@@ -48,14 +48,15 @@ class LoadedLog:
     of the table is the r-th filled step of `log`, episode after episode. `labels` are the names of the
     actions 0, 1, …, if the source has names, and `features` the columns that the states are made
     of. `notes` are sentences for the user, `caveats` those without which a verdict must not be read. `limit`
-    is how much memory may be used for all that follows. `began` says when each episode began, where the
-    table does not hold them all.
+    is how much memory may be used for all that follows. `began` says when each episode began: seconds since
+    1970 for timestamps, else the column's own numbers.
     """
 
     log: EpisodeLog
     table: Table
     columns: Columns
     time: TimeMeaning
+    began: Floats
     labels: tuple[str, ...] = ()
     features: tuple[Feature, ...] = ()
     propensities: Propensities = Propensities.LOGGED
@@ -63,7 +64,6 @@ class LoadedLog:
     notes: tuple[str, ...] = ()
     caveats: tuple[str, ...] = ()
     limit: MemoryLimit = dataclasses.field(default_factory=resolve_limit)
-    began: Floats | None = None
 
     @property
     def source(self) -> str:
@@ -73,6 +73,16 @@ class LoadedLog:
     def grid(self, values: Values) -> Values:
         """Values per row of the table as (episodes, steps), zero at the unused steps."""
         return to_grid(values, np.asarray(self.log.mask))
+
+    def taken(self, rows: Integers) -> "LoadedLog":
+        """The episodes in these rows of the log, with their rows of the table."""
+        if rows.size == self.log.capacity:
+            return self
+        lengths = self.log.lengths
+        chosen = Ragged.of(lengths[rows], 1)
+        steps = (np.cumsum(lengths) - lengths)[rows][chosen.rows] + chosen.steps
+        log, table = self.log.take(rows), self.table.take(steps)
+        return dataclasses.replace(self, log=log, table=table, began=self.began[rows])
 
     @property
     def states(self) -> pl.DataFrame:
@@ -120,7 +130,8 @@ def checked_log(
         )
     require_parts(table, columns)
     line = timeline(table, columns)
-    caveats, notes = tuple(_caveats(line, table, columns)), tuple(_notes(line, table, columns))
+    caveats = tuple(_caveats(line, table, columns))
+    notes = tuple(notes_on(line.episode_numbers, table, columns))
     if line.order is not None:
         table = table.take(line.order)
     labels = action_labels(table, columns)
@@ -148,6 +159,7 @@ def checked_log(
         table=table,
         columns=columns,
         time=line.meaning,
+        began=line.began,
         labels=labels,
         features=features,
         propensities=Propensities.ABSENT if columns.behavior_prob is None else Propensities.LOGGED,
@@ -182,12 +194,10 @@ def misplaced_caveat(where: str, columns: Columns) -> str:
     )
 
 
-def _notes(line: Timeline, table: Table, columns: Columns) -> Iterator[str]:
-    if line.order is not None:
-        yield "The rows were not in order: they were sorted by episode and step."
+def notes_on(numbers: Floats, table: Table, columns: Columns) -> Iterator[str]:
+    """What a user should know about how episodes and their times were read; of the table, the columns."""
     if columns.episode is None and columns.step in table.frame.columns:
         yield f"Every row counts as an episode, although there is a column '{columns.step}'."
-    numbers = line.episode_numbers
     as_numbers = columns.time is None or columns.time_unit is TimeUnit.NUMBER
     date = calendar_moment(numbers) if as_numbers else None
     if date is not None:

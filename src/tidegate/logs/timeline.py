@@ -3,8 +3,8 @@
 The trend is a function of the episodes' numbers, and the lookahead counts in their unit:
 
 - no time column: the numbers in the episode column as they stand; gaps count as time that passed;
-- `TimeUnit.EPISODE`: 1, 2, 3, … in the order of time, ties in the order of rows; how long an episode
-  took to come does not matter, and the lookahead is a number of episodes;
+- `TimeUnit.EPISODE`: 1, 2, 3, … in the order of time, ties in the order of the episodes' numbers;
+  how long an episode took to come does not matter, and the lookahead is a number of episodes;
 - `TimeUnit.HOUR`, `DAY`: the time since the first episode, fractions and ties included; the lookahead
   is a number of hours or days, and the forecast is the mean return of an episode, averaged evenly
   over the ends of these hours or days, however many episodes each of them brings;
@@ -24,6 +24,7 @@ from ..door import check_finite, episode_starts
 from ..errors import LogError
 from .columns import Columns, TimeUnit
 from .formats import PARSER_ERRORS
+from .keys import episode_keys, episode_numbers
 from .table import Places, Table, is_text
 from .time_numbers import SECONDS, require_unix_seconds
 
@@ -63,6 +64,8 @@ class TimeMeaning:
 class Timeline:
     """The rows in order: the episode of each, its step, and the episodes' numbers on the time axis.
 
+    `began` says when each episode began: seconds since 1970 for timestamps, else the column's own numbers.
+
     `misplaced` are the rows, as they came, of episodes that begin after one with a higher number, where
     the numbers alone tell the order.
     """
@@ -71,6 +74,7 @@ class Timeline:
     episodes: Floats
     steps: Values | None
     episode_numbers: Floats
+    began: Floats
     meaning: TimeMeaning
     misplaced: Integers
 
@@ -82,7 +86,8 @@ def timeline(table: Table, columns: Columns) -> Timeline:
     keys = [ids]
     if columns.time is not None:
         require_one_reading(table, columns)
-        keys = _beginnings(ids, row_times(table, columns))
+        # Episodes that began at the same time come in the order of their keys, wherever their rows lie.
+        keys = [_beginnings(ids, row_times(table, columns)), episode_keys(table, columns)]
     order = _order(*keys, steps)
     numbered = columns.time is None and columns.episode is not None
     misplaced = _misplaced(ids) if numbered and order is not None else np.arange(0)
@@ -98,12 +103,14 @@ def timeline(table: Table, columns: Columns) -> Timeline:
                 expected="episode numbers below 2^53",
                 remedy="Number the episodes from 1, or name a time column.",
             )
-        numbers, meaning = episodes[starts], TimeMeaning(TimeUnit.EPISODE, None)
+        numbers = began = episodes[starts]
+        meaning = TimeMeaning(TimeUnit.EPISODE, None)
     else:
         lengths = np.diff(np.append(starts, ids.size))
         episodes = np.repeat(np.arange(1.0, starts.size + 1), lengths)
-        numbers, meaning = axis_numbers(keys[0][starts], columns, dated=holds_timestamps(table, columns))
-    return Timeline(order, episodes, steps, numbers, meaning, misplaced)
+        began = keys[0][starts]
+        numbers, meaning = axis_numbers(began, columns, dated=holds_timestamps(table, columns))
+    return Timeline(order, episodes, steps, numbers, began, meaning, misplaced)
 
 
 def _misplaced(ids: Values) -> Integers:
@@ -129,22 +136,6 @@ def _ids(table: Table, columns: Columns) -> Values:
         ) from error
 
 
-def episode_numbers(table: Table, name: str) -> Values:
-    """The episode numbers of a log whose episodes are ordered by them."""
-    try:
-        return table.numbers(name)
-    except LogError as error:
-        column = table.frame[name]
-        if not (is_text(column) or column.dtype.is_temporal()):
-            raise
-        raise LogError(
-            f"the episodes have names ({column.dtype}), which do not tell their order in time: {error.what}",
-            where=error.where,
-            expected="episode numbers that grow with time, or a time column",
-            remedy="Name a time column: episodes are then ordered by it, whatever they are called.",
-        ) from error
-
-
 def row_steps(table: Table, columns: Columns) -> Values | None:
     """The step of each row, if the log has a step column."""
     if columns.step is None or columns.step not in table.frame.columns:
@@ -152,12 +143,11 @@ def row_steps(table: Table, columns: Columns) -> Values | None:
     return table.numbers(columns.step)
 
 
-def _beginnings(ids: Integers, times: Floats) -> list[Values]:
-    """For each row, when its episode began, and the row in which the episode comes first."""
-    began, first = np.full(ids.max() + 1, np.inf), np.full(ids.max() + 1, ids.size)
+def _beginnings(ids: Integers, times: Floats) -> Floats:
+    """For each row, when its episode began."""
+    began = np.full(ids.max() + 1, np.inf)
     np.minimum.at(began, ids, times)
-    np.minimum.at(first, ids, np.arange(ids.size))
-    return [began[ids], first[ids]]
+    return began[ids]
 
 
 def axis_numbers(times: Floats, columns: Columns, *, dated: bool = False) -> tuple[Floats, TimeMeaning]:

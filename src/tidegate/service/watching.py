@@ -19,7 +19,6 @@ import polars as pl
 from sqlalchemy import Connection, select, update
 
 from ..commands.opening import LogFile, open_log
-from ..commands.watching import released_episodes
 from ..errors import TidegateError
 from ..gates.watch import watch_episodes
 from ..gates.watch_records import Signal, Watch, WatchState, restored_state
@@ -135,7 +134,7 @@ def _step(
         opened = open_log(LogFile(frame, definition.columns))
         candidate, opened = opened.policy(definition.candidate)
         safe, opened = opened.policy(definition.safe)
-    return watch_episodes(watched, state, candidate, safe, released_episodes(opened))
+    return watch_episodes(watched, state, candidate, safe, opened.log)
 
 
 def _told(signal: Signal) -> dict[str, Any]:
