@@ -66,7 +66,7 @@ def parse(
     content = _unzipped(content, name, limit)
     text = content.removeprefix(MARK)
     if not text or text.isspace():
-        raise empty(name)
+        raise empty_file(name)
     kind = format or guess(content)
     with reading(name, kind):
         if kind is Format.PARQUET:
@@ -85,7 +85,7 @@ def parse(
     return (frame, rows) if rows.size == frame.height else (frame[rows], rows)
 
 
-def empty(name: str) -> LogError:
+def empty_file(name: str) -> LogError:
     """The error for a file without a row and a header."""
     return LogError(f"{name} is empty.", expected="a table with one row per step")
 
@@ -204,8 +204,12 @@ def _lines(content: bytes) -> int:
 
 def check_fields(
     content: bytes, name: str, separator: str, *, rows_before: int = 0, lines_before: int = 0
-) -> None:
-    """No row has more fields than the header, and quotes are balanced; `content` begins with the header."""
+) -> int:
+    """No row has more fields than the header, with which the content begins, and quotes are balanced.
+
+    The number of the last row.
+    """
+    row = rows_before
     try:
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
         reader = csv.reader(text, delimiter=separator, strict=True)
@@ -224,6 +228,7 @@ def check_fields(
             where=f"{name}, line {lines_before + reader.line_num}",
             expected="balanced quotes",
         ) from error
+    return row
 
 
 def _jsonl(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
@@ -244,6 +249,8 @@ def _jsonl(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
 def plain_json(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame | None:
     """Lines as polars parses them; None if it cannot, or would skip lines that are not objects."""
     lines = filled_lines(content)
+    if not lines:
+        return pl.DataFrame()
     with contextlib.suppress(*PARSER_ERRORS):
         schema = pl.scan_ndjson(io.BytesIO(content), infer_schema_length=None).collect_schema()
         _require_cells(content, schema, name, limit)

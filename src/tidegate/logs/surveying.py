@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from ..errors import LogError
-from .formats import GZIP, Format, empty, format_of, guess, parse, reading
+from .formats import GZIP, Format, empty_file, format_of, guess, parse, reading
 from .frames import frame_in_memory, minari_frame
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
@@ -92,7 +92,7 @@ def _is_whole(text: str) -> bool:
 def _piece(file: _File, format: Format | None, hive: pl.Schema, limit: MemoryLimit) -> Piece:
     head, packed = _head(file)
     if not head or (head.isspace() and len(head) < HEAD):
-        raise empty(file.name)
+        raise empty_file(file.name)
     kind = format or format_of(file.path) or guess(head)
     with reading(file.name, kind):
         piece = _read(file, kind, packed, limit)

@@ -8,12 +8,14 @@ What all rows suggest is found on witnesses: a row for every different block, wi
 import contextlib
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from ..arrays import Integers
+from .engines import Threads
 from .formats import (
     COPIES,
     MARK,
@@ -25,7 +27,7 @@ from .formats import (
     Format,
     check_fields,
     check_utf8,
-    empty,
+    empty_file,
     filled_lines,
     plain_json,
     record,
@@ -35,7 +37,7 @@ from .formats import (
 )
 from .memory import MemoryLimit
 from .parquet_footer import VIEW_BYTES
-from .texts import Text, blocks, opened
+from .texts import Text, blocks, opened, require_short
 
 WITNESSES: dict[Any, Any] = {
     pl.Boolean: True, pl.Int64: 1, pl.Int128: 10**20, pl.Float64: 1.5, pl.Null: None,
@@ -56,8 +58,9 @@ def _csv(text: Text, limit: MemoryLimit) -> Text:
             kinds = types(text, limit)
             if kinds is not None:
                 return _counted(dataclasses.replace(text, kinds=kinds), limit)
-    kinds = pl.Schema(dict.fromkeys(_header_kinds(text), pl.String()))
-    return _counted(dataclasses.replace(text, kinds=kinds), limit, check=_checked)
+    _require_fields(text, limit)
+    names = pl.read_csv(text.header, separator=text.separator, infer_schema=False).columns
+    return _counted(dataclasses.replace(text, kinds=pl.Schema(dict.fromkeys(names, pl.String()))), limit)
 
 
 def _with_header(text: Text, limit: MemoryLimit) -> Text:
@@ -68,19 +71,15 @@ def _with_header(text: Text, limit: MemoryLimit) -> Text:
             line = stream.readline()
             if not line:
                 break
-            limit.require(COPIES * len(content), f"the header of {text.name}")
             content += line
+            require_short(content, text.name, True, limit)
     check_utf8(content, text.name)
     if not content.removeprefix(MARK).strip():
-        raise empty(text.name)
+        raise empty_file(text.name)
     begins = np.array([len(content)])
     header = content.removeprefix(MARK)
     header = header if header.endswith(b"\n") else header + b"\n"
     return dataclasses.replace(text, begins=begins, header=header, separator=separator_of(header.decode()))
-
-
-def _header_kinds(text: Text) -> pl.Schema:
-    return pl.read_csv(text.header, separator=text.separator, infer_schema=False).schema
 
 
 def _sampled(text: Text, limit: MemoryLimit) -> pl.Schema | None:
@@ -99,11 +98,12 @@ def _sampled(text: Text, limit: MemoryLimit) -> pl.Schema | None:
 
 def _inferred(text: Text, limit: MemoryLimit) -> pl.Schema:
     """The types that all rows together suggest."""
-    witnesses: dict[bytes, None] = {}
-    for block, _ in _blocks(text, limit):
+
+    def witness(block: bytes) -> bytes:
         frame = pl.read_csv(text.header + block, separator=text.separator, infer_schema_length=None)
-        cells = (_cell(frame[name]) for name in frame.columns)
-        witnesses[text.separator.join(cells).encode() + b"\n"] = None
+        return text.separator.join(_cell(frame[name]) for name in frame.columns).encode() + b"\n"
+
+    witnesses = dict.fromkeys(Threads().map(witness, (block for block, _ in _blocks(text, limit))))
     content = text.header + b"".join(witnesses)
     return pl.read_csv(content, separator=text.separator, infer_schema_length=None).schema
 
@@ -126,40 +126,40 @@ def _blocks(text: Text, limit: MemoryLimit) -> Iterator[tuple[bytes, int]]:
             lines += block.count(b"\n")
 
 
-Check = Callable[[Text, bytes, int, int], None]
+def _counted(text: Text, limit: MemoryLimit) -> Text:
+    """All blocks parsed with the types that are known: where each begins, and which rows are blank."""
 
-
-def _counted(text: Text, limit: MemoryLimit, check: Check | None = None) -> Text:
-    """All blocks parsed: where each begins, and which rows are blank."""
-    begins, firsts, blank = [int(text.begins[0])], [0], []
-    for block, lines in _blocks(text, limit):
-        if check is not None:
-            check(text, block, firsts[-1], lines)
+    def blank(block: bytes) -> tuple[int, int, Integers]:
         rows = block.count(b"\n") + 1
         needed = TEXT_COPIES * len(block) + COPIES * VIEW_BYTES * rows * len(text.kinds)
         require_table(rows, len(text.kinds), needed, f"a part of {text.name}", limit)
         frame = text.parsed(block, text.kinds.names())
-        if text.format is Format.CSV and frame.width:
-            empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            blank.append(empty.arg_true().to_numpy().astype(np.int64) + firsts[-1])
-        begins.append(begins[-1] + len(block))
-        firsts.append(firsts[-1] + frame.height)
-    gone = np.concatenate(blank) if blank else np.zeros(0, np.int64)
-    return dataclasses.replace(text, begins=np.array(begins), firsts=np.array(firsts), blank=gone)
+        empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().arg_true().to_numpy()
+        return len(block), frame.height, empty if text.format is Format.CSV else empty[:0]
+
+    found = [*Threads().map(blank, (block for block, _ in _blocks(text, limit)))]
+    text = _placed(text, [size for size, _, _ in found], [rows for _, rows, _ in found])
+    gone = [empty + first for (_, _, empty), first in zip(found, text.firsts.tolist(), strict=False)]
+    return dataclasses.replace(text, blank=np.concatenate([text.blank, *gone]))
 
 
-def _checked(text: Text, block: bytes, rows: int, lines: int) -> None:
-    before = lines - text.header.count(b"\n")
-    check_fields(text.header + block, text.name, text.separator, rows_before=rows, lines_before=before)
+def _placed(text: Text, sizes: Sequence[int], rows: Sequence[int]) -> Text:
+    """Where blocks of these sizes, with so many rows, begin."""
+    begins = np.cumsum([int(text.begins[0]), *sizes], dtype=np.int64)
+    return dataclasses.replace(text, begins=begins, firsts=np.cumsum([0, *rows], dtype=np.int64))
+
+
+def _require_fields(text: Text, limit: MemoryLimit) -> None:
+    """No row has more fields than the header."""
+    rows, own = 0, text.header.count(b"\n")
+    for block, lines in _blocks(text, limit):
+        content = text.header + block
+        rows = check_fields(content, text.name, text.separator, rows_before=rows, lines_before=lines - own)
 
 
 def _json(text: Text, limit: MemoryLimit) -> Text:
     text = dataclasses.replace(text, begins=np.array([_mark(text)]))
-    kinds = _plain_kinds(text, limit)
-    if kinds is not None:
-        with contextlib.suppress(*PARSER_ERRORS):
-            return _counted(dataclasses.replace(text, kinds=kinds), limit)
-    return _counted(dataclasses.replace(text, kinds=_record_kinds(text, limit), records=True), limit)
+    return _plain(text, limit) or _records(text, limit)
 
 
 def _mark(text: Text) -> int:
@@ -168,21 +168,33 @@ def _mark(text: Text) -> int:
         return len(MARK) if stream.read(len(MARK)) == MARK else 0
 
 
-def _plain_kinds(text: Text, limit: MemoryLimit) -> pl.Schema | None:
-    """The types that all lines together suggest; None if polars cannot parse a line."""
-    witnesses: dict[bytes, None] = {}
-    for block, _ in _blocks(text, limit):
-        if not block.isspace():
-            frame = plain_json(block, text.name, limit)
-            if frame is None:
-                return None
-            row = {name: _value(kind) for name, kind in frame.schema.items()}
-            witnesses[json.dumps(row).encode() + b"\n"] = None
-    if not witnesses:
-        raise empty(text.name)
+def _plain(text: Text, limit: MemoryLimit) -> Text | None:
+    """Lines that polars parses, in the types that all of them suggest; None if it cannot parse one."""
+
+    def read(block: bytes) -> tuple[int, int, pl.Schema] | None:
+        frame = plain_json(block, text.name, limit)
+        return None if frame is None else (len(block), frame.height, frame.schema)
+
+    found = list[tuple[int, int, pl.Schema]]()
+    for one in Threads().map(read, (block for block, _ in _blocks(text, limit))):
+        if one is None:
+            return None
+        found.append(one)
+    if not any(rows for _, rows, _ in found):
+        raise empty_file(text.name)
     with contextlib.suppress(*PARSER_ERRORS):
-        return pl.read_ndjson(b"".join(witnesses), infer_schema_length=None).schema
+        witnesses = dict.fromkeys(_witness(kinds) for _, _, kinds in found)
+        kinds = pl.read_ndjson(b"".join(witnesses), infer_schema_length=None).schema
+        text = dataclasses.replace(text, kinds=kinds)
+        if all(one == kinds for _, rows, one in found if rows):
+            return _placed(text, [size for size, _, _ in found], [rows for _, rows, _ in found])
+        return _counted(text, limit)
     return None
+
+
+def _witness(kinds: pl.Schema) -> bytes:
+    """A line with a value of each type."""
+    return json.dumps({name: _value(kind) for name, kind in kinds.items()}).encode() + b"\n"
 
 
 def _value(kind: Any) -> Any:
@@ -194,8 +206,8 @@ def _value(kind: Any) -> Any:
     return WITNESSES.get(kind, "text")
 
 
-def _record_kinds(text: Text, limit: MemoryLimit) -> pl.Schema:
-    """The types of the values as Python parses them."""
+def _records(text: Text, limit: MemoryLimit) -> Text:
+    """Lines that Python parses, in the types of the values that it finds."""
     witnesses: dict[str, dict[Any, Any]] = {}
     rows = 0
     for block, _ in _blocks(text, limit):
@@ -207,4 +219,5 @@ def _record_kinds(text: Text, limit: MemoryLimit) -> pl.Schema:
             for name, value in record(line, f"{text.name}, row {rows}").items():
                 wide = isinstance(value, int) and not -(2**63) <= value < 2**63
                 witnesses.setdefault(name, {})[type(value), wide] = value
-    return pl.Schema({name: series(name, [*found.values()]).dtype for name, found in witnesses.items()})
+    kinds = {name: series(name, [*found.values()]).dtype for name, found in witnesses.items()}
+    return _counted(dataclasses.replace(text, kinds=pl.Schema(kinds), records=True), limit)

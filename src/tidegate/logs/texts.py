@@ -113,7 +113,7 @@ def blocks(stream: Stream, name: str, *, quoted: bool, limit: MemoryLimit) -> It
         content = rest + piece
         end = _cut(content, quoted)
         if end == 0:
-            _require_short(content, name, quoted, limit)
+            require_short(content, name, quoted, limit)
         else:
             yield content[:end]
         rest = content[end:]
@@ -129,7 +129,8 @@ def _cut(content: bytes, quoted: bool) -> int:
     return end
 
 
-def _require_short(content: bytes, name: str, quoted: bool, limit: MemoryLimit) -> None:
+def require_short(content: bytes, name: str, quoted: bool, limit: MemoryLimit) -> None:
+    """A row that has not ended yet is no part of a log."""
     limit.require(len(content), f"a row of {name}")
     if len(content) > LONGEST:
         raise LogError(
