@@ -209,12 +209,14 @@ def check_fields(
 
     The number of the last row.
     """
-    row = rows_before
+    row, line = rows_before, lines_before + 1
     try:
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
         reader = csv.reader(text, delimiter=separator, strict=True)
         header = next(reader, [])
+        line = lines_before + reader.line_num + 1
         for row, fields in enumerate(reader, start=rows_before + 1):
+            line = lines_before + reader.line_num + 1
             if len(fields) > len(header):
                 raise LogError(
                     f"the row has {len(fields)} fields.",
@@ -225,7 +227,7 @@ def check_fields(
     except csv.Error as error:
         raise LogError(
             f"the file is not CSV: {error}.",
-            where=f"{name}, line {lines_before + reader.line_num}",
+            where=f"{name}, line {line}",
             expected="balanced quotes",
         ) from error
     return row
