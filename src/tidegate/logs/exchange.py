@@ -64,12 +64,11 @@ class Spill:
     def run(self) -> Spilled:
         """Whole or not there: a task that is run again after its machine was lost finds nothing half-done."""
         unfinished = self.path.with_suffix(".unfinished")
-        ends: list[list[int]] = []
-        with unfinished.open("wb") as file:
-            for table in batches(self.pieces, self.names, self.start, self.stop, BATCH_ROWS):
-                with writing(self.path.parent):
-                    ends.append([_appended(frame, file) for frame in self._by_bucket(table)])
-        os.replace(unfinished, self.path)
+        with writing(self.path.parent):  # what was buffered is written when the file is closed
+            with unfinished.open("wb") as file:
+                tables = batches(self.pieces, self.names, self.start, self.stop, BATCH_ROWS)
+                ends = [[_appended(frame, file) for frame in self._by_bucket(table)] for table in tables]
+            os.replace(unfinished, self.path)
         return Spilled(self.path, np.array(ends, np.int64).reshape(-1, self.buckets))
 
     def _by_bucket(self, table: Table) -> Iterator[pl.DataFrame]:

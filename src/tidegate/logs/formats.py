@@ -24,6 +24,7 @@ from .memory import MemoryLimit, in_words
 from .parquet_footer import OBJECT_BYTES, VIEW_BYTES, decoded_size, footer_length
 
 GZIP = b"\x1f\x8b"
+MARK = b"\xef\xbb\xbf"  # that some programs put before text
 PARSER_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 PIECE = 2**22  # bytes that are read, unpacked or decoded at a time
 COPIES = 2  # of a table while it is decoded and sorted
@@ -63,9 +64,10 @@ def parse(
 ) -> tuple[pl.DataFrame, Integers]:
     """A frame, and the number of each of its rows in the file; its size is estimated before it is parsed."""
     content = _unzipped(content, name, limit)
-    if not content or content.isspace():
-        raise LogError(f"{name} is empty.", expected="a table with one row per step")
-    kind = format or _guess(content)
+    text = content.removeprefix(MARK)
+    if not text or text.isspace():
+        raise empty_file(name)
+    kind = format or guess(content)
     with reading(name, kind):
         if kind is Format.PARQUET:
             _require_decoded(content, name, limit)
@@ -74,9 +76,8 @@ def parse(
             limit.require(COPIES * len(content), name, remedy=PART)
             frame = pl.read_ipc(io.BytesIO(content))
         else:
-            content = content.removeprefix(b"\xef\xbb\xbf")
-            _check_utf8(content, name)
-            frame = (_csv if kind is Format.CSV else _jsonl)(content, name, limit)
+            check_utf8(text, name)
+            frame = (_csv if kind is Format.CSV else _jsonl)(text, name, limit)
     rows = np.arange(frame.height)
     if kind is Format.CSV and frame.width:
         blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
@@ -84,7 +85,13 @@ def parse(
     return (frame, rows) if rows.size == frame.height else (frame[rows], rows)
 
 
-def _guess(content: bytes) -> Format:
+def empty_file(name: str) -> LogError:
+    """The error for a file without a row and a header."""
+    return LogError(f"{name} is empty.", expected="a table with one row per step")
+
+
+def guess(content: bytes) -> Format:
+    """The format that the first bytes of a file suggest."""
     if content.startswith(b"PAR1"):
         return Format.PARQUET
     if content.startswith(b"ARROW1"):
@@ -126,10 +133,11 @@ def _require_decoded(content: bytes, name: str, limit: MemoryLimit) -> None:
         needed = rows * columns * VIEW_BYTES
     else:
         rows, columns, needed = size.rows, size.columns, size.bytes
-    _require_table(rows, columns, len(content) + COPIES * needed, name, limit)
+    require_table(rows, columns, len(content) + COPIES * needed, name, limit)
 
 
-def _require_table(rows: int, columns: int, needed: float, name: str, limit: MemoryLimit) -> None:
+def require_table(rows: int, columns: int, needed: float, name: str, limit: MemoryLimit) -> None:
+    """There is room for a table of this size."""
     limit.require(needed, f"{name} with {rows:,} rows of {columns:,} columns", remedy=PART)
 
 
@@ -151,11 +159,11 @@ def reading(name: str, kind: Format) -> Iterator[None]:
 
 def _csv(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
     header = io.BytesIO(content).readline().decode()
-    separator = next((mark for mark in ",\t;" if mark in header), ",")
+    separator = separator_of(header)
     # A short row is filled up to the header's columns, so rows × columns count, not the text.
     rows, columns = _lines(content) - 1, header.count(separator) + 1
     needed = TEXT_COPIES * len(content) + COPIES * VIEW_BYTES * rows * columns
-    _require_table(rows, columns, needed, name, limit)
+    require_table(rows, columns, needed, name, limit)
     for sample in (SAMPLE, None):
         with contextlib.suppress(*PARSER_ERRORS):
             frame = pl.read_csv(content, separator=separator, infer_schema_length=sample)
@@ -163,12 +171,17 @@ def _csv(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
             # A column that is empty in all sampled rows was taken for text; it may hold numbers.
             if sample is None or all(head[one].null_count() < head.height for one in head.columns):
                 return frame
-    _check_fields(content, name, separator)
+    check_fields(content, name, separator)
     # Text in every column: the row that is not a number is named when the column is used.
     return pl.read_csv(content, separator=separator, infer_schema=False)
 
 
-def _check_utf8(content: bytes, name: str) -> None:
+def separator_of(header: str) -> str:
+    """What stands between the names of the columns."""
+    return next((mark for mark in ",\t;" if mark in header), ",")
+
+
+def check_utf8(content: bytes, name: str, lines_before: int = 0) -> None:
     """Piece by piece: as one text, a single rare character would make every letter take four bytes."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     for start in range(0, len(content) + 1, PIECE):
@@ -179,7 +192,7 @@ def _check_utf8(content: bytes, name: str) -> None:
             at = start + len(piece) - len(error.object) + error.start
             raise LogError(
                 f"byte {content[at]:#04x} is not UTF-8.",
-                where=f"{name}, line {content.count(bytes([10]), 0, at) + 1}",
+                where=f"{name}, line {lines_before + content.count(bytes([10]), 0, at) + 1}",
                 expected="text in UTF-8",
                 remedy="Convert the file, as in: iconv -f latin1 -t utf-8.",
             ) from error
@@ -189,12 +202,21 @@ def _lines(content: bytes) -> int:
     return content.count(b"\n") + (not content.endswith(b"\n"))
 
 
-def _check_fields(content: bytes, name: str, separator: str) -> None:
+def check_fields(
+    content: bytes, name: str, separator: str, *, rows_before: int = 0, lines_before: int = 0
+) -> int:
+    """No row has more fields than the header, with which the content begins, and quotes are balanced.
+
+    The number of the last row.
+    """
+    row, line = rows_before, lines_before + 1
     try:
         text = io.TextIOWrapper(io.BytesIO(content), "utf-8", newline="")
         reader = csv.reader(text, delimiter=separator, strict=True)
         header = next(reader, [])
-        for row, fields in enumerate(reader, start=1):
+        line = lines_before + reader.line_num + 1
+        for row, fields in enumerate(reader, start=rows_before + 1):
+            line = lines_before + reader.line_num + 1
             if len(fields) > len(header):
                 raise LogError(
                     f"the row has {len(fields)} fields.",
@@ -205,40 +227,52 @@ def _check_fields(content: bytes, name: str, separator: str) -> None:
     except csv.Error as error:
         raise LogError(
             f"the file is not CSV: {error}.",
-            where=f"{name}, line {reader.line_num}",
+            where=f"{name}, line {line}",
             expected="balanced quotes",
         ) from error
+    return row
 
 
 def _jsonl(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame:
     rows = _lines(content)
     limit.require(TEXT_COPIES * len(content) + VALUE_BYTES * rows, f"{name} with {rows:,} lines", remedy=PART)
-    _require_columns(content, rows, name, limit)
-    lines = [line for line in content.splitlines() if line.strip()]
-    # polars skips lines that are not objects; then the rows must be counted in Python.
-    if all(line.lstrip().startswith(b"{") for line in lines):
-        with contextlib.suppress(*PARSER_ERRORS):
-            frame = pl.read_ndjson(content, infer_schema_length=None)
-            if frame.height == len(lines):
-                return frame
+    frame = plain_json(content, name, limit)
+    if frame is not None:
+        return frame
+    lines = filled_lines(content)
     needed = RECORD_BYTES * rows + VALUE_BYTES * content.count(b":") + TEXT_COPIES * len(content)
     limit.require(needed, f"{name}, whose lines differ in shape,", remedy="write it as Parquet")
-    records = [_record(line, f"{name}, row {row}") for row, line in enumerate(lines, start=1)]
-    names = dict.fromkeys(name for record in records for name in record)
-    _require_table(rows, len(names), needed + COPIES * VIEW_BYTES * rows * len(names), name, limit)
-    return pl.DataFrame([series(one, [record.get(one) for record in records]) for one in names])
+    records = [record(line, f"{name}, row {row}") for row, line in enumerate(lines, start=1)]
+    names = dict.fromkeys(name for one in records for name in one)
+    require_table(rows, len(names), needed + COPIES * VIEW_BYTES * rows * len(names), name, limit)
+    return pl.DataFrame([series(name, [one.get(name) for one in records]) for name in names])
 
 
-def _require_columns(content: bytes, rows: int, name: str, limit: MemoryLimit) -> None:
-    """A line that names a new column gives every row a cell of it."""
-    try:
+def plain_json(content: bytes, name: str, limit: MemoryLimit) -> pl.DataFrame | None:
+    """Lines as polars parses them; None if it cannot, or would skip lines that are not objects."""
+    lines = filled_lines(content)
+    if not lines:
+        return pl.DataFrame()
+    with contextlib.suppress(*PARSER_ERRORS):
         schema = pl.scan_ndjson(io.BytesIO(content), infer_schema_length=None).collect_schema()
-    except PARSER_ERRORS:
-        return
-    cells = sum(_cells(kind) for kind in schema.values())
+        _require_cells(content, schema, name, limit)
+        if all(line.lstrip().startswith(b"{") for line in lines):
+            frame = pl.read_ndjson(content, schema=schema)
+            return frame if frame.height == len(lines) else None
+    return None
+
+
+def filled_lines(content: bytes) -> list[bytes]:
+    """The lines that are not blank."""
+    return [line for line in content.splitlines() if line.strip()]
+
+
+def _require_cells(content: bytes, schema: pl.Schema, name: str, limit: MemoryLimit) -> None:
+    """A line that names a new column gives every row a cell of it."""
+    rows, cells = _lines(content), sum(_cells(kind) for kind in schema.values())
     copies = LIST_COPIES if any(kind.is_nested() for kind in schema.values()) else TEXT_COPIES
     needed = copies * len(content) + VALUE_BYTES * rows + COPIES * VIEW_BYTES * rows * cells
-    _require_table(rows, len(schema), needed, name, limit)
+    require_table(rows, len(schema), needed, name, limit)
 
 
 def _cells(kind: Any) -> int:
@@ -246,7 +280,8 @@ def _cells(kind: Any) -> int:
     return sum(_cells(field.dtype) for field in kind.fields) if isinstance(kind, pl.Struct) else 1
 
 
-def _record(line: bytes, where: str) -> dict[str, Any]:
+def record(line: bytes, where: str) -> dict[str, Any]:
+    """The object on a line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -265,17 +300,22 @@ def _record(line: bytes, where: str) -> dict[str, Any]:
     return record
 
 
-def series(name: str, values: list[Any]) -> pl.Series:
-    """Numbers as numbers; anything else as text, so that a later check can show it."""
+def series(name: str, values: list[Any], kind: Any = None) -> pl.Series:
+    """Numbers as numbers; anything else as text, so that a later check can show it. Or all as one `kind`."""
+    kind = kind or _kind_of(values)
+    if kind in (pl.Boolean, pl.Int64):
+        return pl.Series(name, values, kind)
+    convert = _float if kind == pl.Float64 else _text
+    return pl.Series(name, [None if value is None else convert(value) for value in values], kind)
+
+
+def _kind_of(values: list[Any]) -> Any:
     kinds = {type(value) for value in values if value is not None}
     if kinds <= {bool}:
-        return pl.Series(name, values, pl.Boolean)
-    if kinds == {int}:
-        with contextlib.suppress(OverflowError, TypeError, pl.exceptions.PolarsError):
-            return pl.Series(name, values, pl.Int64)
-    numeric = kinds <= {int, float}
-    convert, kind = (_float, pl.Float64) if numeric else (_text, pl.String)
-    return pl.Series(name, [None if value is None else convert(value) for value in values], kind)
+        return pl.Boolean()
+    if kinds == {int} and all(value is None or -(2**63) <= value < 2**63 for value in values):
+        return pl.Int64()
+    return pl.Float64() if kinds <= {int, float} else pl.String()
 
 
 def _float(value: float) -> float:

@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 
 from .formats import PARSER_ERRORS, Format, reading
+from .table import POSITION as POSITION
 from .table import Places, Table
+from .texts import Text
 
-POSITION = "__position"  # of a row among all rows of the log
 SEEKABLE = {Format.PARQUET, Format.ARROW}  # a row in the middle is found without reading those before
 
 
@@ -24,7 +25,7 @@ class Piece:
     """One file, or a frame in memory, and the position of its first row.
 
     `span` counts all its rows, `rows` those that are not blank lines of a text. `kinds` are the types that
-    its columns were found to have; `hive` are the types of those that its folders name.
+    its columns were found to have; `folders` are the columns that its folders name, and their one value.
     """
 
     name: str
@@ -34,21 +35,48 @@ class Piece:
     span: int
     rows: int
     first: int = 0
-    separator: str = ","
-    hive: pl.Schema | None = None
+    folders: tuple[tuple[str, str | None], ...] = ()
     frame: pl.DataFrame | None = None
+    text: Text | None = None
 
     @property
     def seekable(self) -> bool:
-        return self.frame is not None or self.format in SEEKABLE
+        """Whether its rows can be read without those before."""
+        return self.text is None or not self.text.packed
 
     def scan(self, names: Sequence[str], schema: pl.Schema, start: int, stop: int) -> pl.LazyFrame:
         """The rows from one position to another, each with its position, in the types of the log."""
+        if self.text is not None:
+            own = self._own(names)
+            found = [*self.text.frames(own, start - self.first, stop - self.first)]
+            return self._typed(pl.concat(found).lazy(), names, schema)
         part = _scanned(self).slice(start - self.first, stop - start)
-        if self.format is Format.CSV and self.frame is None:
-            part = part.filter(~pl.all_horizontal(pl.all().exclude(POSITION).is_null()))
+        return self._typed(part, names, schema)
+
+    def stream(
+        self, names: Sequence[str], schema: pl.Schema, start: int, stop: int, rows: int
+    ) -> Iterator[pl.DataFrame]:
+        """The same rows of a text, about so many at a time."""
+        assert self.text is not None
+        waiting, count = list[pl.DataFrame](), 0
+        for frame in self.text.frames(self._own(names), start - self.first, stop - self.first):
+            waiting.append(frame)
+            count += frame.height
+            if count >= rows:
+                yield self._typed(pl.concat(waiting).lazy(), names, schema).collect()
+                waiting, count = [], 0
+        if waiting:
+            yield self._typed(pl.concat(waiting).lazy(), names, schema).collect()
+
+    def _own(self, names: Sequence[str]) -> list[str]:
+        """Those of the columns that the file itself holds."""
+        return [name for name in dict.fromkeys(names) if name not in dict(self.folders)]
+
+    def _typed(self, part: pl.LazyFrame, names: Sequence[str], schema: pl.Schema) -> pl.LazyFrame:
+        values = [pl.lit(value, pl.String).alias(name) for name, value in self.folders]
         position = pl.col(POSITION).cast(pl.Int64) + self.first
-        return part.select(position, *(pl.col(name).cast(schema[name]) for name in dict.fromkeys(names)))
+        typed = (pl.col(name).cast(schema[name]) for name in dict.fromkeys(names))
+        return part.with_columns(values).select(position, *typed)
 
 
 def _scanned(piece: Piece) -> pl.LazyFrame:
@@ -58,20 +86,14 @@ def _scanned(piece: Piece) -> pl.LazyFrame:
 
 
 def _parquet(piece: Piece) -> pl.LazyFrame:
-    return pl.scan_parquet(
-        piece.path,
-        row_index_name=POSITION,
-        glob=False,
-        hive_partitioning=bool(piece.hive),
-        hive_schema=piece.hive,
-    )
+    return pl.scan_parquet(piece.path, row_index_name=POSITION, glob=False, hive_partitioning=False)
 
 
 def _arrow(piece: Piece) -> pl.LazyFrame:
     return pl.scan_ipc(piece.path, row_index_name=POSITION, glob=False, hive_partitioning=False)
 
 
-# A new format is one more line here, and one in `surveying`.
+# A new format is one more line here. Text is read by `texts`.
 SCANS: dict[Format, Callable[[Piece], pl.LazyFrame]] = {
     Format.PARQUET: _parquet,
     Format.ARROW: _arrow,
@@ -158,5 +180,4 @@ def _streamed(
 ) -> Iterator[pl.DataFrame]:
     for piece, start, stop in parts:
         with reading(piece.name, piece.format):
-            lazy = piece.scan(names, schema, start, stop)
-            yield from lazy.collect_batches(chunk_size=rows, lazy=True, engine="streaming")
+            yield from piece.stream(names, schema, start, stop, rows)

@@ -129,7 +129,7 @@ def open_rows(
     Where they lie together already, nothing is written. Otherwise the columns `names` (all, if none are
     named) go to a folder in `scratch`, and only these can be asked for. The folder is removed at the end.
     """
-    pieces = survey(source, format)
+    pieces = survey(source, format, limit)
     if pieces.rows == 0:
         raise LogError("the log has no rows.", expected="at least one episode with one step")
     known = identifying(columns, pieces.schema)

@@ -2,7 +2,9 @@
 
 import contextlib
 import shutil
+import signal
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,10 +26,39 @@ def scratch_folder(parent: Path | None) -> Iterator[Path]:
             f"no scratch files can be written to {place}: {error.strerror or error}.",
             remedy="Name a folder on a disk with room, as in `scratch='/data/scratch'`.",
         ) from error
+    with _termination_waits():
+        try:
+            yield folder
+        finally:
+            _removed(folder)
+
+
+@contextlib.contextmanager
+def _termination_waits() -> Iterator[None]:
+    """A request to end the process first interrupts it, so that it can tidy up, and then ends it.
+
+    Whoever handles such requests otherwise, or works in another thread, has to interrupt by other means.
+    """
+    told: list[int] = []
+
+    def interrupt(number: int, _frame: object) -> None:
+        told.append(number)
+        raise KeyboardInterrupt
+
+    ours = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL and _in_main_thread()
+    if ours:
+        signal.signal(signal.SIGTERM, interrupt)
     try:
-        yield folder
+        yield
     finally:
-        _removed(folder)
+        if ours and _in_main_thread() and signal.getsignal(signal.SIGTERM) is interrupt:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if told:
+                signal.raise_signal(signal.SIGTERM)
+
+
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _removed(folder: Path) -> None:

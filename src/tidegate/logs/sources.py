@@ -33,7 +33,7 @@ def read_table(source: Source, format: Format | None = None, limit: MemoryLimit 
         paths = source_paths(source)
         names, read = [path.name for path in paths], []
         for path in paths:
-            read.append(parse(_bytes(path, limit), path.name, format or format_of(path), limit))
+            read.append(parse(bytes_of(path, limit), path.name, format or format_of(path), limit))
             limit = limit.beside(COPIES * int(read[-1][0].estimated_size()))
     counts = [int(rows.max(initial=-1)) + 1 for _, rows in read]
     firsts = tuple(int(one) for one in np.cumsum([0, *counts[:-1]]))
@@ -70,7 +70,8 @@ def _matches(name: str) -> list[Path]:
     return found
 
 
-def _bytes(path: Path, limit: MemoryLimit) -> bytes:
+def bytes_of(path: Path, limit: MemoryLimit) -> bytes:
+    """All of a file, if there is room for its text and the table in it."""
     try:
         limit.require(COPIES * path.stat().st_size, path.name, remedy=PART)
         return path.read_bytes()

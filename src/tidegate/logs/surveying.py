@@ -2,19 +2,27 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
+from urllib.parse import unquote
 
 import polars as pl
 
 from ..errors import LogError
-from .formats import Format, format_of, reading
+from .formats import GZIP, Format, empty_file, format_of, guess, parse, reading
 from .frames import frame_in_memory, minari_frame
-from .pieces import Piece, Pieces
-from .sources import Source, source_paths, stacked
+from .memory import MemoryLimit
+from .pieces import POSITION, SCANS, Piece, Pieces
+from .sources import Source, bytes_of, source_paths, stacked
+from .text_survey import surveyed_text
+from .texts import opened
+
+HEAD = 2**12  # bytes that tell the format
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called in place of a missing value
 
 
-def survey(source: Source, format: Format | None = None) -> Pieces:
+def survey(source: Source, format: Format | None, limit: MemoryLimit) -> Pieces:
     """The pieces of a path, a glob, a list of them, a folder of partitions, or a frame."""
     for reader, name in ((minari_frame, "the Minari dataset"), (frame_in_memory, "the frame")):
         frame = reader(source)
@@ -23,7 +31,7 @@ def survey(source: Source, format: Format | None = None) -> Pieces:
             return Pieces((one,), frame.schema, name)
     files = [file for one in _listed(source) for file in _files(one)]
     hive = _hive_kinds([file.folders for file in files])
-    return joined([_piece(file, format, hive) for file in files])
+    return joined([_piece(file, format, hive, limit) for file in files])
 
 
 def joined(pieces: Sequence[Piece]) -> Pieces:
@@ -34,13 +42,16 @@ def joined(pieces: Sequence[Piece]) -> Pieces:
     return Pieces(placed, _common(pieces), pieces[0].name + more)
 
 
+Folders: TypeAlias = tuple[tuple[str, str | None], ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class _File:
     """A file, what the user calls it, and the columns that the folders above it name, as in day=3."""
 
     path: Path
     name: str
-    folders: tuple[tuple[str, str], ...] = ()
+    folders: Folders = ()
 
 
 def _listed(source: Source) -> Sequence[Source]:
@@ -59,16 +70,16 @@ def _files(source: Source) -> list[_File]:
     return [_File(folder / one, one.as_posix(), _partition(one)) for one in seen]
 
 
-def _partition(path: Path) -> tuple[tuple[str, str], ...]:
-    parts = (part.partition("=") for part in path.parts[:-1])
-    return tuple((name, value) for name, mark, value in parts if mark)
+def _partition(path: Path) -> Folders:
+    parts = (unquote(part).partition("=") for part in path.parts[:-1])
+    return tuple((name, None if value == NO_VALUE else value) for name, mark, value in parts if mark)
 
 
-def _hive_kinds(folders: Sequence[tuple[tuple[str, str], ...]]) -> pl.Schema:
+def _hive_kinds(folders: Sequence[Folders]) -> pl.Schema:
     """The types of the columns that folders name: whole numbers if all of them are, else text."""
     values: dict[str, list[str]] = {}
     for name, value in itertools.chain.from_iterable(folders):
-        values.setdefault(name, []).append(value)
+        values.setdefault(name, []).extend([] if value is None else [value])
     return pl.Schema(
         {name: pl.Int64() if all(map(_is_whole, found)) else pl.String() for name, found in values.items()}
     )
@@ -78,36 +89,40 @@ def _is_whole(text: str) -> bool:
     return text.isdecimal() and str(int(text)) == text
 
 
-def _piece(file: _File, format: Format | None, hive: pl.Schema) -> Piece:
-    kind = format or format_of(file.path)
-    if kind not in SURVEYS:
-        raise LogError(
-            f"{file.name} cannot be read a part at a time.",
-            expected="Parquet, Arrow IPC, CSV or JSON lines",
-            remedy="Convert it, or name its format if the name misleads.",
-        )
-    own = pl.Schema({name: hive[name] for name, _ in file.folders})
+def _piece(file: _File, format: Format | None, hive: pl.Schema, limit: MemoryLimit) -> Piece:
+    head, packed = _head(file)
+    if not head or (head.isspace() and len(head) < HEAD):
+        raise empty_file(file.name)
+    kind = format or format_of(file.path) or guess(head)
     with reading(file.name, kind):
-        return SURVEYS[kind](file.path, file.name, own)
+        piece = _read(file, kind, packed, limit)
+    own = {name: hive[name] for name, _ in file.folders}
+    return dataclasses.replace(piece, kinds=pl.Schema({**piece.kinds, **own}), folders=file.folders)
 
 
-def _parquet(path: Path, name: str, hive: pl.Schema) -> Piece:
-    lazy = pl.scan_parquet(path, glob=False, hive_partitioning=bool(hive), hive_schema=hive or None)
+def _head(file: _File) -> tuple[bytes, bool]:
+    """The first bytes of a file, unpacked, and whether they were packed."""
+    with opened(str(file.path), file.name, packed=False) as stream:
+        head = stream.read(HEAD)
+    if not head.startswith(GZIP):
+        return head, False
+    with opened(str(file.path), file.name, packed=True) as stream:
+        return stream.read(HEAD), True
+
+
+def _read(file: _File, kind: Format, packed: bool, limit: MemoryLimit) -> Piece:
+    path, name = str(file.path), file.name
+    if kind in (Format.CSV, Format.JSONL):
+        text = surveyed_text(path, name, packed, kind, limit)
+        return Piece(name, path, kind, text.kinds, text.span, text.span - text.blank.size, text=text)
+    if packed:  # its table of contents is at the end: all of it must be unpacked
+        frame = parse(bytes_of(file.path, limit), name, kind, limit)[0]
+        return Piece(name, path, kind, frame.schema, frame.height, frame.height, frame=frame)
+    piece = Piece(name, path, kind, pl.Schema(), 0, 0)
+    lazy = SCANS[kind](piece)
     rows = int(lazy.select(pl.len()).collect().item())
-    return Piece(name, str(path), Format.PARQUET, lazy.collect_schema(), rows, rows, hive=hive or None)
-
-
-def _arrow(path: Path, name: str, hive: pl.Schema) -> Piece:
-    lazy = pl.scan_ipc(path, glob=False, hive_partitioning=False)
-    rows = int(lazy.select(pl.len()).collect().item())
-    return Piece(name, str(path), Format.ARROW, lazy.collect_schema(), rows, rows)
-
-
-# A new format is one more line here, and one in `pieces`.
-SURVEYS: dict[Format, Callable[[Path, str, pl.Schema], Piece]] = {
-    Format.PARQUET: _parquet,
-    Format.ARROW: _arrow,
-}
+    kinds = {name: one for name, one in lazy.collect_schema().items() if name != POSITION}
+    return dataclasses.replace(piece, kinds=pl.Schema(kinds), span=rows, rows=rows)
 
 
 def _common(pieces: Sequence[Piece]) -> pl.Schema:

@@ -13,6 +13,8 @@ from ..door import ROWS_SHOWN
 from ..errors import LogError
 from ..inputs import did_you_mean
 
+POSITION = "__position"  # of a row among all rows of a log, or of one of its files
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Places:
