@@ -1,15 +1,21 @@
-"""How fast, and in how much memory, is a log read whose episodes lie scattered over many files?
+"""How fast, and in how much memory, is a log read that does not fit into memory?
 
-    python benchmarks/scale.py FOLDER [rows [files]]
+    python benchmarks/scale.py ordered FOLDER [episodes]       10 million episodes of ten steps, in order
+    python benchmarks/scale.py shuffled FOLDER [rows [files]]  20 million rows, shuffled over 20 files
+    python benchmarks/scale.py episodes FOLDER                 10⁴ to 10⁷ episodes of one step
 
-The rows are written to FOLDER once: episodes of five steps, shuffled over all files. Each case computes the
-per-decision importance-sampling return of every episode, with a running product of ratios along its steps.
-Peers, in the same run: DuckDB's window functions, polars' streaming engine, and pandas up to 5 million rows.
+What is missing in FOLDER is written there first. *ordered* runs `gate` with two policies and a guardrail from
+end to end. Its peers only compute what it starts with: the per-decision importance-sampling returns of both
+policies, of the reward and of the outcome. *shuffled* compares just these returns, of one policy. Peers, in
+the same run: DuckDB's window functions, polars' streaming engine, and pandas where it fits. *episodes* runs
+the gate twice in a process: the first time programs are compiled, the second time they are there.
 Every case runs in a fresh process, so that its peak memory is its own.
 """
 
 import dataclasses
+import itertools
 import json
+import math
 import resource
 import subprocess
 import sys
@@ -18,18 +24,72 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROWS, FILES, STEPS = 20_000_000, 20, 5
+EPISODES, ROWS, FILES, STEPS = 10_000_000, 20_000_000, 20, 5
+COUNTS = (10_000, 100_000, 1_000_000, 10_000_000)
+LOOKAHEAD = 1000
 PANDAS_ROWS = 5_000_000  # more do not fit beside everything else on a laptop
 NAMES = ["episode", "step", "behavior_prob", "candidate_prob", "reward"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One way to do the work; it returns the number of episodes and the mean of their returns."""
+    """One way to do the work; it returns the number of episodes and the mean of the candidate's returns."""
 
     name: str
     run: Callable[[Path], tuple[int, float]]
     most_rows: float = float("inf")
+
+
+def gate(log: Path) -> tuple[int, float]:
+    from tidegate import commands
+
+    record = commands.gate(
+        log,
+        candidate="column:candidate_prob",
+        safe="column:safe_prob",
+        guardrails=["late:0.5"],
+        candidate_from="elsewhere",
+        lookahead=LOOKAHEAD,
+    )
+    print(record.headline, file=sys.stderr)
+    candidate = record.decision.candidate
+    return candidate.num_episodes, float(candidate.returns.mean())
+
+
+def duckdb_gate(log: Path) -> tuple[int, float]:
+    import duckdb
+
+    running = "exp(sum(ln({}_prob) - ln(behavior_prob)) over (partition by episode order by step))"
+    query = f"""
+        with steps as (
+            select episode, reward, late,
+                {running.format("candidate")} as new, {running.format("safe")} as old
+            from '{log}'
+        ), returns as (
+            select sum(new * reward) as new, sum(old * reward) as old, sum(new * late) as new_late,
+                sum(old * late) as old_late
+            from steps group by episode)
+        select count(*), avg(new), avg(old), avg(new_late), avg(old_late) from returns"""
+    row = duckdb.connect().execute(query).fetchone()
+    assert row is not None
+    return int(row[0]), float(row[1])
+
+
+def polars_gate(log: Path) -> tuple[int, float]:
+    import polars as pl
+
+    def weights(name: str) -> pl.Expr:
+        return (pl.col(name).log() - pl.col("behavior_prob").log()).cum_sum().exp()
+
+    sums = [
+        (weights(f"{policy}_prob") * pl.col(outcome)).sum().alias(f"{policy} {outcome}")
+        for policy in ("candidate", "safe")
+        for outcome in ("reward", "late")
+    ]
+    returns = pl.scan_parquet(log).group_by("episode").agg(sums)
+    means = returns.select(pl.len(), pl.exclude("episode").mean())
+    answer = means.collect(engine="streaming").row(0)
+    return int(answer[0]), float(answer[1])
 
 
 def ours(folder: Path) -> tuple[int, float]:
@@ -71,7 +131,7 @@ def duckdb_windows(folder: Path) -> tuple[int, float]:
             from '{folder}/*.parquet'
         ), returns as (select sum(weighted) as value from steps group by episode)
         select count(*), avg(value) from returns"""
-    row = duckdb.sql(query).fetchone()
+    row = duckdb.connect().execute(query).fetchone()
     assert row is not None
     return int(row[0]), float(row[1])
 
@@ -98,7 +158,12 @@ def pandas_groups(folder: Path) -> tuple[int, float]:
     return len(returns), float(returns.mean())
 
 
-CASES = [
+ORDERED = [
+    Case("tidegate gate", gate),
+    Case("DuckDB windows, returns alone", duckdb_gate),
+    Case("polars streaming group_by, returns alone", polars_gate),
+]
+SHUFFLED = [
     Case("tidegate", ours),
     Case("DuckDB windows", duckdb_windows),
     Case("polars streaming group_by", polars_streaming),
@@ -125,21 +190,18 @@ def write(folder: Path, rows: int, files: int) -> None:
         pl.DataFrame(columns).write_parquet(folder / f"part-{number:04d}.parquet")
 
 
-def in_fresh_process(case: Case, folder: Path) -> dict[str, Any]:
-    command = [sys.executable, __file__, str(folder), "--case", case.name]
+def in_fresh_process(*arguments: Any) -> dict[str, Any]:
+    command = [sys.executable, __file__, "--case", *map(str, arguments)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     result: dict[str, Any] = json.loads(output)
     return result
 
 
-def compare(folder: Path, rows: int, files: int) -> None:
-    if not folder.exists():
-        write(folder, rows, files)
-    print(f"{rows:,} rows shuffled over {files} files\n")
+def compare(cases: list[Case], log: Path, rows: int) -> None:
     print("| | s | CPU-s | million rows/s | peak memory, MB | episodes | mean return |\n|" + "---|" * 7)
-    for case in CASES:
+    for case in cases:
         if rows <= case.most_rows:
-            one = in_fresh_process(case, folder)
+            one = in_fresh_process(log, case.name)
             speed = rows / one["seconds"] / 1e6
             print(
                 f"| {case.name} | {one['seconds']:.1f} | {one['cpu']:.1f} | {speed:.2f} "
@@ -148,24 +210,71 @@ def compare(folder: Path, rows: int, files: int) -> None:
             )
 
 
-def measured(case: Case, folder: Path) -> dict[str, Any]:
-    start = time.perf_counter()
-    episodes, mean = case.run(folder)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return {
-        "seconds": time.perf_counter() - start,
-        "cpu": usage.ru_utime + usage.ru_stime,
-        "memory": usage.ru_maxrss / 1000,
-        "episodes": episodes,
-        "mean": mean,
-    }
+def ordered(folder: Path, episodes: int = EPISODES) -> None:
+    import polars as pl
 
+    log = written_log(folder, episodes, 10)
+    rows = int(pl.scan_parquet(log).select(pl.len()).collect().item())
+    print(f"{rows:,} rows of {episodes:,} episodes in order\n")
+    compare(ORDERED, log, rows)
+
+
+def shuffled(folder: Path, rows: int = ROWS, files: int = FILES) -> None:
+    log = folder / f"shuffled-{rows}-{files}"
+    if not log.exists():
+        write(log, rows, files)
+    print(f"{rows:,} rows shuffled over {files} files\n")
+    compare(SHUFFLED, log, rows)
+
+
+def growing(folder: Path) -> None:
+    """How the cost of a gate grows with the number of episodes."""
+    print("| episodes | first gate, s | second, s | peak memory, MB |\n|---|---|---|---|")
+    spent = []
+    for count in COUNTS:
+        one = in_fresh_process(written_log(folder, count, 1), "twice")
+        spent.append(one["again"])
+        cells = f"{one['first']:.2f} | {one['again']:.2f} | {one['memory']:.0f}"
+        print(f"| {count:,} | {cells} |", flush=True)
+    slopes = [math.log10(b / a) for a, b in itertools.pairwise(spent)]
+    overall = math.log(spent[-1] / spent[0]) / math.log(COUNTS[-1] / COUNTS[0])
+    told = ", ".join(f"{one:.2f}" for one in slopes)
+    print(f"\nslope of log time on log episodes, second gate: {overall:.2f} ({told})")
+
+
+def written_log(folder: Path, episodes: int, steps: int) -> Path:
+    from make_log import make_log
+
+    log = folder / f"ordered-{episodes}-{steps}.parquet"
+    if not log.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        make_log(log, episodes, steps)
+    return log
+
+
+def measured(case: Case, log: Path) -> dict[str, Any]:
+    start = time.perf_counter()
+    episodes, mean = case.run(log)
+    return {"seconds": time.perf_counter() - start, "episodes": episodes, "mean": mean, **used()}
+
+
+def twice(log: Path) -> dict[str, Any]:
+    first, again = measured(ORDERED[0], log), measured(ORDERED[0], log)
+    return {"first": first["seconds"], "again": again["seconds"], **used()}
+
+
+def used() -> dict[str, float]:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return {"cpu": usage.ru_utime + usage.ru_stime, "memory": usage.ru_maxrss / 1000}
+
+
+STUDIES: dict[str, Callable[..., None]] = {"ordered": ordered, "shuffled": shuffled, "episodes": growing}
 
 if __name__ == "__main__":
-    where, *rest = sys.argv[1:]
-    if rest[:1] == ["--case"]:
-        (chosen,) = (case for case in CASES if case.name == rest[1])
-        print(json.dumps(measured(chosen, Path(where))))
+    what, where, *rest = sys.argv[1:]
+    if what == "--case":
+        by_name = {case.name: case for case in (*ORDERED, *SHUFFLED)}
+        found = twice(Path(where)) if rest == ["twice"] else measured(by_name[rest[0]], Path(where))
+        print(json.dumps(found))
     else:
-        counts = [int(one) for one in rest]
-        compare(Path(where), *(counts + [ROWS, FILES][len(counts) :]))
+        STUDIES[what](Path(where), *map(int, rest))

@@ -139,7 +139,7 @@ def test_an_episode_log(usual: wf.GateRecord) -> None:
     record = tg.gate(log, candidate="column:new_prob", settings=PAPER)
     assert numbers(record) == numbers(usual)
     assert record.provenance.source == "an EpisodeLog"
-    assert record.provenance.data_hash == log.digest()
+    assert record.provenance.data_hash == tg.commands.open_log(log).data_hash
     assert wf.verify(record.to_dict(), log).outcome is wf.Outcome.IDENTICAL
     by_object = tg.gate(log, candidate=tg.RecordedPolicy("new_prob"), settings=PAPER)
     assert (by_object.candidate, numbers(by_object)) == ("column:new_prob", numbers(usual))

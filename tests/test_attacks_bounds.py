@@ -114,7 +114,7 @@ def many_rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_parquet_file_of_equal_rows_is_refused_before_it_is_decoded(many_rows: Path) -> None:
     assert many_rows.stat().st_size < 2 * MB
-    done = run("check", many_rows, "--memory-limit", "500MB")
+    done = run("check", many_rows, "--no-stream", "--memory-limit", "500MB")
     assert done.code == 2
     for part in ("rows.parquet with 50,000,000 rows of 4 columns", "3.2 GB", "500 MB", "--memory-limit"):
         assert part in done.errors
@@ -133,7 +133,7 @@ def test_an_endless_episode_is_refused_while_it_is_streamed(many_rows: Path) -> 
 def test_a_stream_of_too_many_episodes_is_stopped(tmp_path: Path) -> None:
     frame = steps(np.ones(50_000, int))
     frame.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(LogError, match=r"a forecast from 50,000 episodes would take about 175 MB"):
+    with pytest.raises(LogError, match=r"a forecast from 50,000 episodes would take about 75 MB"):
         evaluate(LogFile(tmp_path / "log.parquet", memory_limit="50MB"), policy="behavior", stream=True)
 
 
@@ -149,7 +149,7 @@ def test_a_gzip_bomb_is_unpacked_up_to_the_limit(tmp_path: Path, name: str) -> N
         return
     done = run("check", tmp_path / name, "--memory-limit", "50MB")
     assert done.code == 2
-    assert "bomb.csv.gz (261 KB packed) has more than 25.2 MB" in done.errors
+    assert "a row of bomb.csv.gz would take about" in done.errors
     assert "at most 50 MB" in done.errors
     assert "--memory-limit" in done.errors
     assert done.peak < IMPORTS
@@ -465,7 +465,7 @@ def test_values_do_not_depend_on_the_layout(padded: EpisodeLog, model: ValueMode
 
 def test_a_ragged_log_is_taken_grown_joined_and_masked_as_a_padded_one(padded: EpisodeLog) -> None:
     unpadded, rows = ragged(padded), np.array([40, 3, 17])
-    assert unpadded.digest() == ragged(padded).digest() != padded.digest()
+    assert unpadded.digest() == ragged(padded).digest() == padded.digest()
     for change in (
         lambda log: log.take(rows),
         lambda log: log.take(slice(5, 20)),

@@ -132,7 +132,6 @@ def test_rows_out_of_order_are_a_caveat_that_names_them() -> None:
     assert "(row 3)" in loaded.caveats[0]
     assert "`confirmed_order=True`" in loaded.caveats[0]
     assert "Name a time column" in loaded.caveats[0]
-    assert "sorted by episode and step" in loaded.notes[0]
 
 
 @pytest.mark.parametrize(

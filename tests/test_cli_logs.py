@@ -159,8 +159,8 @@ def test_a_stream_gives_the_same_forecast(shell: Shell) -> None:
         return json.loads(result.out)["forecast"]
 
     streamed, whole = forecast("--stream"), forecast("--no-stream")
-    assert streamed["lower"] == pytest.approx(whole["lower"], rel=1e-12)
-    refused = shell("evaluate", "log.csv", "--policy", "behavior", "--stream")
+    assert streamed == whole
+    refused = shell("watch", "log.csv", "--safe", "column:new_prob", "--stream")
     assert refused.code == 2
     assert "cannot be streamed" in refused.err
 

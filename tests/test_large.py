@@ -203,6 +203,7 @@ def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
     found = commands.improve(frame, **asked, stream=True)
     assert content(commands.improve(frame, **asked, stream=False)) == content(found)
     assert found.training.num_training < 0.4 * EPISODES
+    assert any("as many as it can hold in 1 MB" in note for note in found.gate.provenance.notes)
     assert found.gate.decision.candidate.num_episodes == EPISODES - found.training.num_training
     path = tmp_path / "found.json"
     improvement.save_improvement(found, path)

@@ -102,19 +102,26 @@ def plan(
     *,
     training: EpisodeLog | None = None,
     span: tuple[float, float] | None = None,
+    steps: tuple[Policy, EpisodeLog] | None = None,
     names: Names = NUMBERED,
 ) -> Plan:
     """How many more episodes under the present policy until the candidate could pass the gate?
 
     The log is the one that is tested: if half of the episodes go to a search, twice as many are needed.
     `training` are the search's episodes, if any; else a share of the log is for training, as in the gate.
+    Of a log that was reduced to episodes, `steps` hold the candidate and the log, or a sample, step by step.
     `names` are for the sentence.
     """
     given = None if training is None else TrainingEpisodes(training, span)
     seen, tested = with_room(settings, given, HeldOutEpisodes(log, span))
     safe = BehaviorPolicy() if safe is None else safe
     outcome, axis = compare_once(settings, candidate, safe, tested, seen)
-    needed = _action_need(candidate, tested.log, outcome)
+    known, held = (candidate, log) if steps is None else steps
+    weights = None
+    if held.num_steps == 1 and held.capacity == log.capacity:
+        fit = outcome.candidate
+        weights = np.asarray(fit.design.forecast_weights * fit.residuals)[: log.capacity]
+    needed = _action_need(known, held, weights)
     return outlook(settings, log.num_episodes, axis, outcome, needed, names=names)
 
 
@@ -285,15 +292,15 @@ def _rounded(count: Episodes) -> str:
     return f"{round(count, -digits):,}"
 
 
-def _action_need(candidate: Policy, log: EpisodeLog, outcome: Comparison) -> ActionNeed | None:
+def _action_need(candidate: Policy, log: EpisodeLog, weights: Floats | None) -> ActionNeed | None:
+    """Which actions bring the noise: by their episodes' `weights` in the forecast, else by their ratios."""
     support = action_support(log, candidate)
     if support is None:
         return None
     mask = np.asarray(log.mask)
     taken = np.asarray(log.actions)[mask].astype(np.int64)
-    if log.num_steps == 1:
-        fit = outcome.candidate
-        weight = np.asarray(fit.design.forecast_weights * fit.residuals)[mask[:, 0]] ** 2
+    if weights is not None:
+        weight = weights[mask[:, 0]] ** 2
     else:
         with np.errstate(over="ignore"):
             weight = (np.exp(np.asarray(log_ratios(candidate, log))[mask]) - 1) ** 2

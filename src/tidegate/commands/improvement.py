@@ -18,6 +18,7 @@ from ..gates.signatures import PrivateKey, signed
 from ..inputs import seed_of
 from ..logs import LoadedLog, resolve_policy
 from ..logs.fitting import action_names
+from ..logs.memory import in_words
 from ..logs.saved import file_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
 from ..reasons import Reason, Status, Verdict
@@ -44,6 +45,10 @@ MIN_TRAINING = 2
 SEARCH_DRAWS = 200
 SEARCH_BYTES = 2 * 2**30  # that the search on a large log may take
 FOUND = "found by search"
+SEARCHED = (
+    "The search saw {share:.2%} of the episodes, as many as it can hold in {room}; all others were left for "
+    "the test."
+)
 _OBJECTIVES = {Preset.PAPER: Objective.PERCENTILE, Preset.MULTISCALE: Objective.NORMAL}
 
 
@@ -135,6 +140,8 @@ def improve(
     require_room(opened, over, safe_policy, None)
     require_exploration(choices, opened.log)
     share = searched_share(opened, choices.train_fraction)
+    if share < choices.train_fraction:
+        opened = opened.noting(SEARCHED.format(share=share, room=in_words(SEARCH_BYTES)))
     rows = training_rows(opened.num_episodes, share)
     training = TrainingEpisodes(_known(opened.gathered(rows), safe), opened.span)
     candidate, details = _search(training, safe_policy, over, choices, seed, stage)

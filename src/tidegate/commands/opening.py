@@ -93,8 +93,8 @@ class LogFile:
 class OpenLog:
     """A log that was read and checked; `data_hash` is that of the log before anything was estimated.
 
-    Of a `large` log, a sample is `loaded` until the log is `reduced`. Then `sample` holds the sample, and
-    `stepwise` the policies as the sample knows them.
+    Of a `large` log, a sample is `loaded` until the log is `reduced`. Then `sample` holds the sample,
+    `stepwise` the policies as the sample knows them, and `whole` all steps, if these are held.
     """
 
     loaded: LoadedLog
@@ -102,6 +102,7 @@ class OpenLog:
     data_hash: str
     read_as: str | None = None
     large: LargeLog | None = None
+    whole: LoadedLog | None = None
     sample: LoadedLog | None = None
     stepwise: tuple[Policy, ...] = ()
 
@@ -121,7 +122,14 @@ class OpenLog:
 
     def gathered(self, rows: Integers) -> LoadedLog:
         """Some episodes, step by step."""
-        return self.loaded.taken(rows) if self.large is None else self.large.gather(rows)
+        held = self.whole or self.loaded
+        return held.taken(rows) if self.large is None else self.large.gather(rows)
+
+    def noting(self, sentence: str) -> "OpenLog":
+        """The log with one more sentence for the user."""
+        return dataclasses.replace(
+            self, loaded=dataclasses.replace(self.loaded, notes=(*self.loaded.notes, sentence))
+        )
 
     def part(self, rows: Integers) -> "OpenLog":
         """The log of some episodes, which are held."""
@@ -148,7 +156,8 @@ class OpenLog:
             log = self.large.measured(task, specs, known)
         notes = (*self.loaded.notes, *self.outline.notes)
         loaded = dataclasses.replace(self.loaded, log=log, notes=notes, began=self.outline.began)
-        return known, dataclasses.replace(self, loaded=loaded, sample=sample, stepwise=policies)
+        whole = self.loaded if self.large is None else None
+        return known, dataclasses.replace(self, loaded=loaded, whole=whole, sample=sample, stepwise=policies)
 
     def policy(self, given: PolicyLike) -> tuple[Policy, "OpenLog"]:
         """The policy that was given, or that a spec names, and the log with its probabilities."""

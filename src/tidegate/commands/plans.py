@@ -57,6 +57,7 @@ def plan(
         trial.settings.forecast(),
         training=None if trial.seen is None else trial.seen.log,
         span=trial.held_out.span,
+        steps=(trial.opened.stepwise[0], trial.opened.steps.log),
         names=names_of(trial.opened),
     )
     return PlanRecord(*about(trial), result)

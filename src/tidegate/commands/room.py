@@ -2,15 +2,15 @@
 
 from ..bootstrap import BLOCK
 from ..logs.memory import MemoryLimit
+from ..logs.reducing import SAMPLE_STEPS
 from ..policies import DiscretePolicy, Policy, lists_actions
 from .choices import Preset
 from .opening import OpenLog
 from .settings import PlainSettings
 
 # Measured on logs of 0.2 to 3 million episodes with `gate`, `evaluate` and `check`, and rounded up.
-EPISODE_BYTES = {Preset.MULTISCALE: 3_500, Preset.PAPER: 800}
+EPISODE_BYTES = {Preset.MULTISCALE: 1_500, Preset.PAPER: 800}
 STEP_BYTES = 500
-MEASURED_BYTES = 500  # of an episode of a log that is not held
 VALUE_BYTES = 500  # of each action at each step, where a model predicts what it is worth
 LATEST = "use the latest part of the log"
 DRAW_BYTES = 10  # of each draw for each episode of a block
@@ -18,15 +18,9 @@ DRAW_BYTES = 10  # of each draw for each episode of a block
 
 def require_room(opened: OpenLog, settings: PlainSettings, *policies: Policy | None) -> None:
     """The forecasts of these policies fit into the log's memory limit; None is one yet to be found."""
-    log, limit = opened.log, opened.loaded.limit
-    if opened.large is not None:
-        needed = opened.num_episodes * MEASURED_BYTES
-        limit.require(needed, f"what is known of {opened.num_episodes:,} episodes", remedy=LATEST)
-        return
-    steps, actions = log.mask.size, log.num_actions
-    limit.require(steps * STEP_BYTES, f"a log with room for {steps:,} steps", remedy="use its latest part")
-    limit = limit.beside(steps * STEP_BYTES)
-    require_forecast_room(limit, log.capacity, settings)
+    log, limit, outline = opened.log, opened.loaded.limit, opened.outline
+    require_forecast_room(limit, outline.num_episodes, settings)
+    steps, actions = min(outline.num_steps, SAMPLE_STEPS), log.num_actions
     listed = any(
         one is None or isinstance(one, DiscretePolicy) or lists_actions(one, log) for one in policies
     )

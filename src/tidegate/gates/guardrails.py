@@ -280,14 +280,15 @@ def guarded_test(
             seed=seed,
         )
 
-    alone = [test(one, alpha) for one in hypotheses]
+    # Of the guardrails' tests the decisions are kept, not all that they computed for every episode.
+    main, rails = test(hypotheses[0], alpha), [test(one, alpha).decision for one in hypotheses[1:]]
     constants = [None, *(_constant(one, settings.discount) for one in hypotheses[1:])]
-    levels = _levels([one.decision for one in alone], constants, multiplicity, alpha)
-    main, *others = (
-        decided if own == alpha else test(one, own)
-        for one, decided, own in zip(hypotheses, alone, levels, strict=True)
-    )
-    rails = [one.decision for one in others]
+    levels = _levels([main.decision, *rails], constants, multiplicity, alpha)
+    main = main if levels[0] == alpha else test(hypotheses[0], levels[0])
+    rails = [
+        decided if own == alpha else test(one, own).decision
+        for one, decided, own in zip(hypotheses[1:], rails, levels[1:], strict=True)
+    ]
     return GuardedDecision(
         main=main.decision,
         main_level=levels[0],

@@ -101,7 +101,11 @@ def engine_of(kind: EngineKind, workers: int | None) -> Engine:
 
 def ray_task(ray: Any, function: Callable[[A], B]) -> Any:
     """The function as a task of one core, which Ray runs again if its node is lost."""
-    return ray.remote(num_cpus=1, max_retries=RETRIES)(function)
+
+    def work(part: A) -> B:  # Ray takes nothing that is called like a function without being one
+        return function(part)
+
+    return ray.remote(num_cpus=1, max_retries=RETRIES)(work)
 
 
 def connected(address: str | None) -> Any:

@@ -15,13 +15,14 @@ from .columns import Columns
 from .keys import episode_keys, episode_numbers
 from .memory import MemoryLimit
 from .table import Table
-from .timeline import require_one_reading, row_steps, row_times
+from .time_numbers import LAST, require_unix_seconds
+from .timeline import counted_in_seconds, row_steps, row_times
 
 if TYPE_CHECKING:
     from .rows import LogRows
 
 EPISODE_BYTES = 60  # of an index while it is sorted
-WORKING_COPIES = 8  # of a table: joined, checked, as numbers, and the next one meanwhile
+WORKING_COPIES = 12  # of a table: joined, checked, as numbers, and the next one meanwhile
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,12 +71,15 @@ class EpisodeIndex:
 
 def index_of(rows: "LogRows", columns: Columns) -> EpisodeIndex:
     """One pass over the columns that say which episode a row belongs to, and when it happened."""
-    blocks, episodes = [], 0
+    blocks, episodes, beyond = [], 0, list[tuple[float, int]]()
     for table in rows.tables(identifying(columns, rows.schema)):
         blocks.append(_block(table, columns))
+        beyond += _beyond(table, columns)
         episodes += blocks[-1][0].size
         rows.limit.require(episodes * EPISODE_BYTES, f"the index of more than {episodes:,} episodes")
     keys, times, steps, firsts = (np.concatenate(pieces) for pieces in zip(*blocks, strict=True))
+    if columns.time is not None and counted_in_seconds(rows.pieces.empty, columns):
+        _require_seconds(rows, columns, times, firsts, beyond)
     order, misplaced = np.lexsort((keys, times)), np.arange(0)
     if columns.time is None and columns.episode is not None:
         misplaced = _misplaced(times, firsts)
@@ -146,7 +150,6 @@ def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values, Valu
     keys = episode_keys(table, columns)
     starts = episode_starts(keys)
     if columns.time is not None:
-        require_one_reading(table, columns)
         times = np.minimum.reduceat(row_times(table, columns), starts)
     elif columns.episode is None:
         times = keys[starts].astype(np.float64)
@@ -154,6 +157,26 @@ def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values, Valu
         times = episode_numbers(table, columns.episode)[starts].astype(np.float64)
     lengths = np.diff(np.append(starts, keys.size)).astype(np.int32)
     return keys[starts], times, lengths, np.minimum.reduceat(table.places.rows, starts)
+
+
+def _beyond(table: Table, columns: Columns) -> list[tuple[float, int]]:
+    """The first time of a table that is too late for Unix seconds, and where: no beginning tells of it."""
+    if not counted_in_seconds(table, columns):
+        return []
+    times = row_times(table, columns)
+    return [(float(times[row]), int(table.places.rows[row])) for row in np.flatnonzero(times >= LAST)[:1]]
+
+
+def _require_seconds(
+    rows: "LogRows", columns: Columns, times: Floats, firsts: Integers, beyond: list[tuple[float, int]]
+) -> None:
+    """All times, told by when episodes began, can only be Unix seconds."""
+    more = [one for one in beyond if one[1] not in firsts]
+    times = np.concatenate([times, [time for time, _ in more]])
+    positions = np.concatenate([firsts, np.array([place for _, place in more], np.int64)])
+    order = np.argsort(positions, kind="stable")
+    places = rows.pieces.places(pl.Series(positions[order]))
+    require_unix_seconds(times[order], str(columns.time), columns.time_unit, places)
 
 
 def _misplaced(numbers: Floats, firsts: Integers) -> Integers:

@@ -23,6 +23,7 @@ from .columns import Columns, TimeUnit
 from .encoding import features_of
 from .engines import Engine
 from .formats import Format, format_of, reading
+from .frames import MINARI
 from .index import EpisodeIndex, index_of
 from .keys import episode_keys
 from .memory import MemoryLimit
@@ -34,7 +35,7 @@ from .rows import CHUNK_ROWS, LogRows, Part, open_rows
 from .sources import Source, source_paths
 from .specs import PolicySpec, resolve_policy
 from .stages import Stage, silent
-from .table import Places, Table, is_text
+from .table import Table, is_text
 from .timeline import TimeMeaning, axis_numbers, holds_timestamps
 
 HELD_STEPS = 500_000  # a log of more is not held
@@ -128,7 +129,7 @@ def large_log(
     if not always and rows.num_rows <= HELD_STEPS:
         opened.close()
         return None
-    empty = Table(pl.DataFrame(schema=rows.schema), Places((), (), np.arange(0)), rows.name)
+    empty = rows.pieces.empty
     require_parts(empty, columns)
     stage(f"finding the episodes in {rows.num_rows:,} rows")
     index = index_of(rows, columns)
@@ -138,7 +139,7 @@ def large_log(
         numbers, meaning = index.times, TimeMeaning(TimeUnit.EPISODE, None)
     else:
         numbers, meaning = axis_numbers(index.times, columns, dated=dated)
-    reading = Reading(*settled(rows, empty, columns), index, numbers, limit)
+    reading = Reading(*settled(rows, columns), index, numbers, limit)
     names, notes = tuple(rows.schema), tuple(notes_on(numbers, empty, columns))
     outline = Outline(numbers, index.times, index.steps.astype(np.int64))
     stage("reading a sample of the log")
@@ -157,12 +158,12 @@ def large_log(
 
 
 def _surely_small(source: Source) -> bool:
-    """Whether nobody needs to count: standard input, a short frame, or small files of text."""
+    """Whether nobody needs to count: standard input, a dataset, a short frame, or small files of text."""
     if hasattr(source, "__len__") and not isinstance(source, str | list | tuple):
         return len(source) <= HELD_STEPS
     if not isinstance(source, str | list | tuple) and not hasattr(source, "__fspath__"):
         return False
-    if source == "-":
+    if source == "-" or (isinstance(source, str) and source.startswith(MINARI)):
         return True
     if isinstance(source, str | Path) and (Path(source).is_dir() or "://" in str(source)):
         return False
@@ -171,14 +172,12 @@ def _surely_small(source: Source) -> bool:
     return plain and sum(one.stat().st_size for one in paths) <= HELD_STEPS * LEAST_ROW_BYTES
 
 
-def settled(rows: LogRows, empty: Table, columns: Columns) -> tuple[Columns, tuple[Feature, ...]]:
+def settled(rows: LogRows, columns: Columns) -> tuple[Columns, tuple[Feature, ...]]:
     """The mapping with the actions of the whole log, and the features with their categories."""
-    features = tuple(
-        one for name in columns.features for one in features_of(distinct(rows, empty, name), [name])
-    )
+    features = tuple(one for name in columns.features for one in features_of(distinct(rows, name), [name]))
     if columns.propensity.continuous:
         return columns, features
-    acted = distinct(rows, empty, str(columns.action))
+    acted = distinct(rows, str(columns.action))
     labels = action_labels(acted, columns)
     if labels:
         return dataclasses.replace(columns, actions=labels), features
@@ -189,9 +188,9 @@ def settled(rows: LogRows, empty: Table, columns: Columns) -> tuple[Columns, tup
     return dataclasses.replace(columns, num_actions=count), features
 
 
-def distinct(rows: LogRows, empty: Table, name: str) -> Table:
+def distinct(rows: LogRows, name: str) -> Table:
     """The values of a column, each with the first row that holds it; of numbers, the highest is enough."""
-    text = is_text(empty.frame[name])
+    text = is_text(rows.pieces.empty.frame[name])
     found = []
     for piece in rows.pieces.all:
         scan = piece.scan([name], rows.schema, piece.first, piece.first + piece.span).drop_nulls()

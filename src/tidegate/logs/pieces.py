@@ -135,8 +135,12 @@ class Pieces:
 
     def require(self, names: Sequence[str]) -> None:
         """Every named column exists."""
-        empty = pl.DataFrame(schema=self.schema)
-        Table(empty, Places((), (), np.arange(0)), self.name).require(names)
+        self.empty.require(names)
+
+    @property
+    def empty(self) -> Table:
+        """The columns without rows."""
+        return Table(pl.DataFrame(schema=self.schema), Places((), (), np.arange(0)), self.name)
 
 
 def batches(pieces: Pieces, names: Sequence[str], start: int, stop: int, rows: int) -> Iterator[Table]:

@@ -39,6 +39,8 @@ from .memory import MemoryLimit
 from .parquet_footer import VIEW_BYTES
 from .texts import Text, blocks, opened, require_short
 
+HEADER_PIECE = 2**20  # bytes: a file may be one endless line
+
 WITNESSES: dict[Any, Any] = {
     pl.Boolean: True, pl.Int64: 1, pl.Int128: 10**20, pl.Float64: 1.5, pl.Null: None,
 }  # fmt: skip
@@ -67,8 +69,8 @@ def _with_header(text: Text, limit: MemoryLimit) -> Text:
     """The first row, with the blank lines before it."""
     with opened(text.path, text.name, text.packed) as stream:
         content = b""
-        while not content.strip() or content.count(b'"') % 2:
-            line = stream.readline()
+        while not content.strip() or not content.endswith(b"\n") or content.count(b'"') % 2:
+            line = stream.readline(HEADER_PIECE)
             if not line:
                 break
             content += line

@@ -185,9 +185,14 @@ def row_times(table: Table, columns: Columns) -> Floats:
 
 def require_one_reading(table: Table, columns: Columns) -> None:
     """Hours and days are counted from timestamps, or from numbers that can only be Unix seconds."""
-    if columns.time_unit in SECONDS and not holds_timestamps(table, columns):
+    if counted_in_seconds(table, columns):
         times = row_times(table, columns)
         require_unix_seconds(times, str(columns.time), columns.time_unit, table.places)
+
+
+def counted_in_seconds(table: Table, columns: Columns) -> bool:
+    """Whether times are numbers from which hours or days are counted."""
+    return columns.time is not None and columns.time_unit in SECONDS and not holds_timestamps(table, columns)
 
 
 def holds_timestamps(table: Table, columns: Columns) -> bool:

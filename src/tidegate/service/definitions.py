@@ -228,7 +228,7 @@ class GateDefinition(BaseModel):
             raise SettingsError(
                 "the probabilities of the actions are estimated, which takes a whole log, so a release could "
                 "not be watched batch by batch.",
-                remedy="Log them, or let the gate decide every window anew (`mode` continuous).",
+                remedy="Log them, or let the gate decide every window anew, in continuous mode.",
             )
 
 
