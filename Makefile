@@ -7,7 +7,7 @@ DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types unit verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser test lint types docs docs-serve unit verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -26,6 +26,10 @@ $(VENV)/.dev: $(VENV)/.run
 	$(PIP) -e '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e '.[docs]'
+	touch $@
+
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	touch $@
@@ -36,7 +40,7 @@ demo: $(VENV)/.run  ## three algorithms, live, on a drifting recommender; writes
 serve-demo: $(VENV)/.serve  ## the live gate: a dashboard, a gate that opens, drifts, and is taken back
 	$(BIN)/python -m tidegate.experiments.serve_demo
 
-test: lint types unit  ## lint, types and the test suite
+test: lint types docs unit  ## lint, types, the documentation and the test suite
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,7 +49,13 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev $(SIMGLUCOSE)/.done
+docs: $(VENV)/.docs  ## the documentation as a site that needs no network, in build/docs/site
+	$(BIN)/python docs/make_site.py
+
+docs-serve: docs  ## the same, shown at 127.0.0.1:8000
+	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory build/docs/site
+
+unit: $(VENV)/.docs $(SIMGLUCOSE)/.done
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # A peer with pins on packages that must never meet ours. Where it cannot be installed, the tests that
