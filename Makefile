@@ -7,7 +7,7 @@ DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types docs docs-serve unit verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,9 @@ docs: $(VENV)/.docs  ## the documentation as a site that needs no network, in bu
 
 docs-serve: docs  ## the same, shown at 127.0.0.1:8000
 	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory build/docs/site
+
+reference: $(VENV)/.dev  ## the pages of the reference that are made from the code
+	$(BIN)/python docs/make_reference.py --write
 
 unit: $(VENV)/.docs $(SIMGLUCOSE)/.done
 	$(BIN)/pytest -n 2 --dist worksteal

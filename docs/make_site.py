@@ -9,6 +9,7 @@ end the build with exit code 1.
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -28,6 +29,7 @@ SECTIONS = {
     "reference": "Reference",
     "explanation": "Explanation",
     "experiments": "Experiments",
+    "api": "Python",
     "project": "Project",
 }
 PROJECT_PAGES = {
@@ -69,7 +71,8 @@ def built(docs: Path, folder: Path) -> Path | None:
     with_navigation = configuration.replace("[project]\n", f"[project]\nnav = {navigation}\n", 1)
     (folder / "zensical.toml").write_text(with_navigation)
     command = [sys.executable, "-m", "zensical", "build", "--strict", "-f", str(folder / "zensical.toml")]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    source = {**os.environ, "PYTHONPATH": str(PROJECT / "src")}  # for mkdocstrings
+    done = subprocess.run(command, cwd=folder, env=source, capture_output=True, text=True, check=False)
     said = re.sub(r"\x1b\[[\d;]*m", "", done.stdout + done.stderr)
     if done.returncode == 0 and "warning" not in said.lower():
         return folder / "site"
