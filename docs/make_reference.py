@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 from generated.api import api_pages
+from generated.columns import columns_page
 from generated.commands import commands_page
+from generated.gates import gates_page
+from generated.http import http_page
 from generated.words import NOTICE
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -17,7 +20,13 @@ FOLDER = Path(__file__).resolve().parent / "reference"
 
 def pages() -> dict[str, str]:
     """All pages that are made from the code, by their file's name."""
-    return {"commands.md": commands_page(), **api_pages()}
+    return {
+        "commands.md": commands_page(),
+        "columns.md": columns_page(),
+        "gates.md": gates_page(),
+        "http.md": http_page(),
+        **api_pages(),
+    }
 
 
 def stored() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The public names of the package and of its public folders; `mkdocstrings` fills in signatures and docstrings."""
+"""The public names, by package; `mkdocstrings` fills in signatures and docstrings."""
 
 import importlib
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ ROOT = Path(tidegate.__file__).parent
 TOLD_ELSEWHERE = {"service", "adapters", "events", "page", "cli"}  # programs, not libraries
 INTRODUCTION = {
     "tidegate": "`import tidegate` is quick: a name loads what it needs when it is first used.",
-    "tidegate.commands": "The functions behind the commands, with all of their records. `gate`, `evaluate`, `check`, "
-    "`improve`, `backtest` and `plan` are names of `tidegate` too.",
+    "tidegate.commands": "The functions behind the commands, with all of their records. `gate`, `evaluate`, "
+    "`check`, `improve`, `backtest` and `plan` are names of `tidegate` too.",
 }
 
 
@@ -27,15 +27,15 @@ def api_pages() -> dict[str, str]:
 def modules() -> Iterator[str]:
     """The package, and each folder in it that offers names."""
     yield "tidegate"
-    for path in sorted(ROOT.rglob("__init__.py*")):
-        parts = path.parent.relative_to(ROOT).parts
-        if parts and not TOLD_ELSEWHERE & set(parts) and path.suffix == ".pyi" or _reexports(path, parts):
+    for folder in sorted({path.parent for path in ROOT.rglob("__init__.py")}):
+        parts = folder.relative_to(ROOT).parts
+        if parts and not TOLD_ELSEWHERE & set(parts) and _offers(folder):
             yield ".".join(["tidegate", *parts])
 
 
-def _reexports(path: Path, parts: tuple[str, ...]) -> bool:
-    told = bool(parts) and not TOLD_ELSEWHERE & set(parts)
-    return told and path.suffix == ".py" and "\nfrom ." in path.read_text()
+def _offers(folder: Path) -> bool:
+    """Whether the folder has names of its own, at once or on first use."""
+    return (folder / "__init__.pyi").exists() or "\nfrom ." in (folder / "__init__.py").read_text()
 
 
 def module_page(name: str) -> str:

@@ -18,13 +18,14 @@ CODES = [
     ("1", "decided, with a no: KEEP from `gate`, roll back from `watch`. Nothing else ends with 1"),
     (
         str(FAILED),
-        "nothing was decided: bad usage, an unfit log, what `verify` does not confirm, or an unexpected error",
+        "nothing was decided (bad usage, an unfit log, an unexpected error), or `verify` does not confirm",
     ),
     (str(INTERRUPTED), "interrupted from the keyboard"),
 ]
 INTRODUCTION = """
-Errors are one paragraph on standard error: what, where, what was expected, what to do. `--help` after any command says what is below. An option without a
-default is not set. Set `TIDEGATE_TRACEBACK=1` to see where an unexpected error arose.
+Errors are one paragraph on standard error: what, where, what was expected, what to do. `--help` after any
+command says what is below. An option without a default is not set. Set `TIDEGATE_TRACEBACK=1` to see where an
+unexpected error arose.
 """
 
 
