@@ -21,7 +21,7 @@ tells what is checked.
 """
 TYPES = {
     "str": "a column", "str | None": "a column, or `\"\"`", "tuple[str, ...]": "a list of columns",
-    "str | tuple[str, ...]": "a column, or a list of columns", 
+    "str | tuple[str, ...]": "a column, or a list of columns",
     "tuple[Any, ...]": "a list of names or whole numbers",
     "int | None": "a whole number", "bool": "true or false", "TimeUnit": "[a unit](#time_unit)",
     "Propensity": "[a kind](#propensity)",
