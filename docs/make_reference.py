@@ -13,8 +13,10 @@ from generated.columns import columns_page
 from generated.commands import commands_page
 from generated.gates import gates_page
 from generated.http import http_page
+from generated.records import records_page, schema_file
 from generated.words import NOTICE
 
+SCHEMA = "record.schema.json"
 FOLDER = Path(__file__).resolve().parent / "reference"
 
 
@@ -25,14 +27,16 @@ def pages() -> dict[str, str]:
         "columns.md": columns_page(),
         "gates.md": gates_page(),
         "http.md": http_page(),
+        "record.md": records_page(),
+        SCHEMA: schema_file(),
         **api_pages(),
     }
 
 
 def stored() -> dict[str, str]:
     """What is there now."""
-    found = {path.relative_to(FOLDER).as_posix(): path.read_text() for path in FOLDER.rglob("*.md")}
-    return {name: text for name, text in found.items() if NOTICE in text}
+    found = {path.relative_to(FOLDER).as_posix(): path.read_text() for path in FOLDER.rglob("*.*")}
+    return {name: text for name, text in found.items() if NOTICE in text or name == SCHEMA}
 
 
 def main(arguments: list[str]) -> int:

@@ -38,7 +38,7 @@ def kind(schema: Schema) -> str:
         name = str(schema["$ref"]).rsplit("/", 1)[1]
         return f"[{name}](#{name.lower()})"
     if "const" in schema:
-        return code(schema["const"])
+        return code(schema["const"]) or '`""`'
     if "enum" in schema:
         return " or ".join(map(code, schema["enum"]))
     for choice in ("anyOf", "oneOf"):

@@ -40,3 +40,8 @@ def first_sentence(text: str) -> str:
     """The first sentence of a docstring."""
     paragraph = " ".join(text.strip().split("\n\n")[0].split())
     return re.split(r"(?<=[.?!]) (?=[A-Z`])", paragraph)[0]
+
+
+def sentences(text: str) -> str:
+    """A docstring in one line."""
+    return " ".join(text.split())
