@@ -3,11 +3,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SIMGLUCOSE := .venv-simglucose
 STREAMS := .venv-streams
+DIST := .venv-dist
+CORE := .venv-core
+LOWEST := .venv-lowest
+CORE_TESTS := arrays bootstrap calendar commands loop mixture models pictures policies record returns values
 DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit dist sizes extras lowest verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -70,6 +74,36 @@ $(SIMGLUCOSE)/.done: constraints.txt
 	  && $(SIMGLUCOSE)/bin/pip install --quiet --disable-pip-version-check --no-deps simglucose==0.2.11 \
 	  && touch $@
 
+# What a release needs. All of it installs from PyPI into environments of its own.
+$(DIST)/.done: constraints.txt
+	test -x $(DIST)/bin/python || $(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build
+	touch $@
+
+dist: $(DIST)/.done  ## wheel and source archive, each tried in an empty environment per Python
+	$(DIST)/bin/python release/dist.py
+
+$(CORE)/.done: pyproject.toml constraints.txt
+	rm -rf $(CORE)
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt .
+	touch $@
+
+sizes: $(CORE)/.done  ## import time, size of the core and of each extra
+	$(CORE)/bin/python release/sizes.py
+
+extras: $(CORE)/.done  ## whether pip finds versions for each extra, and for all of them together
+	$(CORE)/bin/python release/extras.py
+
+$(LOWEST)/.done: pyproject.toml constraints-lowest.txt
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e . pytest
+	touch $@
+
+lowest: $(LOWEST)/.done  ## the core's tests with the oldest versions that pyproject.toml allows
+	$(LOWEST)/bin/pytest $(CORE_TESTS:%=tests/test_%.py)
+
 # It drives the browser that the system has, and fetches none.
 browser: $(VENV)/.dev  ## the page in a real Chromium: sign in, approve, roll back
 	@for one in "$$TIDEGATE_CHROMIUM" chromium chromium-browser google-chrome; do command -v "$$one" && break; done \
@@ -108,4 +142,4 @@ figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(DIST) $(CORE) $(LOWEST) build dist demo.html

@@ -64,11 +64,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Plain]]:
         reward_range=(-2.0, 4.0),
         dates=2,
     )
-    trained = commands.gate(features, **{**common, "candidate": f"policy:{policy}"}, candidate_from=None)
+    trained = commands.gate(features, **{**common, "candidate": f"policy:{policy}"})
+    unknown = Columns(behavior_prob=None, features=("load",))
     estimated = commands.gate(
-        LogFile(log, Columns(behavior_prob=None), estimate_propensities=True),
-        candidate="policy:" + str(policy),
-        columns={"features": "load"},
+        LogFile(log, unknown, estimate_propensities=True),
+        candidate=f"policy:{policy}",
         settings=PAPER,
         now=NOW,
     )

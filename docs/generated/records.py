@@ -197,7 +197,7 @@ def sealed(
 ) -> Schema:
     """A record with its kind, its format and its seal; gates may be signed."""
     signature = closed({"algorithm": {"const": ALGORITHM}, "value": TEXT})
-    whole = {
+    whole: dict[str, Schema] = {
         "kind": {"const": kind},
         "format": {"const": version},
         **properties,
@@ -208,7 +208,8 @@ def sealed(
 
 
 def _explained(properties: Mapping[str, Schema], meanings: Mapping[str, str] = {}) -> dict[str, Schema]:
-    return {name: {"description": (MEANINGS | meanings)[name], **one} for name, one in properties.items()}
+    known = {**MEANINGS, **meanings}
+    return {name: {"description": known[name], **one} for name, one in properties.items()}
 
 
 def _gate(known: Types) -> dict[str, Schema]:
@@ -243,8 +244,8 @@ def _goodness() -> Schema:
 def _guardrails(known: Types) -> Schema:
     outcome = {
         "outcome": TEXT, "margin": NUMBER, "lower_is_better": TRUTH, "holds": TRUTH,
-        "reason": known.of(Reason), "sentence": TEXT, "candidate": NUMBER, "safe": NUMBER, "change": NUMBER, "bound": NUMBER,
-        "p_value": NUMBER, "level": NUMBER, "constant": NUMBER, "test_data_hash": HASH,
+        "reason": known.of(Reason), "sentence": TEXT, "candidate": NUMBER, "safe": NUMBER, "change": NUMBER,
+        "bound": NUMBER, "p_value": NUMBER, "level": NUMBER, "constant": NUMBER, "test_data_hash": HASH,
     }  # fmt: skip
     told = (
         "The test of one guardrail, in the outcome's own direction; `bound` is the worst change that is not "
