@@ -1,4 +1,4 @@
-"""Does pip find versions for each extra, and for all of them together? Nothing is installed: `make extras`."""
+"""Does pip find versions for each extra, and for all together? It installs nothing: `make extras`."""
 
 import subprocess
 import sys
