@@ -132,16 +132,17 @@ def test_nothing_may_be_added_to_a_record_or_left_out(made: dict[str, list[Plain
             assert not validator.is_valid(changed), (name, place)
 
 
-OPEN = {"versions", "recorded", "replayed", "forecast"}  # versions of any software, values of any kind
+OPEN = {"settings.forecast", "search.settings"}  # as the classes of the library have them
 
 
-def _with_one_more(record: Plain) -> Iterator[tuple[str, Plain]]:
-    """The record with a name too many, in one of its own parts after the other."""
-    yield "", {**record, "more": 1}
+def _with_one_more(record: Plain, within: str = "") -> Iterator[tuple[str, Plain]]:
+    """The record with a name too many, in one of its parts after the other; and the part's place."""
+    yield within, {**record, "more": 1}
     for key, value in record.items():
-        if isinstance(value, dict) and key not in OPEN:
-            yield from ((f"{key}.{place}", {**record, key: one}) for place, one in _with_one_more(value))
+        place = f"{within}.{key}" if within else key
+        if isinstance(value, dict) and place not in OPEN:
+            yield from ((where, {**record, key: one}) for where, one in _with_one_more(value, place))
         if isinstance(value, list) and value and isinstance(value[0], dict):
             yield from (
-                (f"{key}.0.{place}", {**record, key: [one]}) for place, one in _with_one_more(value[0])
+                (where, {**record, key: [one]}) for where, one in _with_one_more(value[0], f"{place}.0")
             )
