@@ -3,11 +3,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SIMGLUCOSE := .venv-simglucose
 STREAMS := .venv-streams
+DIST := .venv-dist
+CORE := .venv-core
+LOWEST := .venv-lowest
+CORE_TESTS := arrays bootstrap commands loop mixture models plan policies record returns values
 DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types unit verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit dist sizes extras lowest verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -26,6 +30,10 @@ $(VENV)/.dev: $(VENV)/.run
 	$(PIP) -e '.[dev]'
 	touch $@
 
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e '.[docs]'
+	touch $@
+
 $(VENV)/.bench: $(VENV)/.dev
 	$(PIP) -e '.[bench]'
 	touch $@
@@ -36,7 +44,7 @@ demo: $(VENV)/.run  ## three algorithms, live, on a drifting recommender; writes
 serve-demo: $(VENV)/.serve  ## the live gate: a dashboard, a gate that opens, drifts, and is taken back
 	$(BIN)/python -m tidegate.experiments.serve_demo
 
-test: lint types unit  ## lint, types and the test suite
+test: lint types docs unit  ## lint, types, the documentation and the test suite
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -45,7 +53,16 @@ lint: $(VENV)/.dev
 types: $(VENV)/.dev
 	$(BIN)/mypy
 
-unit: $(VENV)/.dev $(SIMGLUCOSE)/.done
+docs: $(VENV)/.docs  ## the documentation as a site that needs no network, in build/docs/site
+	$(BIN)/python docs/make_site.py
+
+docs-serve: docs  ## the same, shown at 127.0.0.1:8000
+	$(BIN)/python -m http.server 8000 --bind 127.0.0.1 --directory build/docs/site
+
+reference: $(VENV)/.dev  ## the pages of the reference that are made from the code
+	$(BIN)/python docs/make_reference.py --write
+
+unit: $(VENV)/.docs $(SIMGLUCOSE)/.done
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # A peer with pins on packages that must never meet ours. Where it cannot be installed, the tests that
@@ -56,6 +73,37 @@ $(SIMGLUCOSE)/.done: constraints.txt
 	    numpy pandas scipy matplotlib 'setuptools<81' \
 	  && $(SIMGLUCOSE)/bin/pip install --quiet --disable-pip-version-check --no-deps simglucose==0.2.11 \
 	  && touch $@
+
+# What a release needs. All of it installs from PyPI into environments of its own.
+$(DIST)/.done: constraints.txt
+	test -x $(DIST)/bin/python || $(PYTHON) -m venv $(DIST)
+	$(DIST)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build
+	touch $@
+
+dist: $(DIST)/.done  ## wheel and source archive, each tried in an empty environment per Python
+	$(DIST)/bin/python release/dist.py
+
+$(CORE)/.done: pyproject.toml constraints.txt
+	rm -rf $(CORE)
+	$(PYTHON) -m venv $(CORE)
+	$(CORE)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt .
+	touch $@
+
+sizes: $(CORE)/.done  ## import time, size of the core and of each extra
+	$(CORE)/bin/python release/sizes.py
+
+extras: $(CORE)/.done  ## whether pip finds versions for each extra, and for all of them together
+	$(CORE)/bin/python release/extras.py
+
+$(LOWEST)/.done: pyproject.toml constraints-lowest.txt
+	rm -rf $(LOWEST)
+	$(PYTHON) -m venv $(LOWEST)
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -c constraints-lowest.txt -e . pytest pandas
+	touch $@
+
+# Old packages meet newer ones there, and warn of each other: that is not ours to mend.
+lowest: $(LOWEST)/.done  ## the core's tests with the oldest versions that pyproject.toml allows
+	$(LOWEST)/bin/pytest -W default $(CORE_TESTS:%=tests/test_%.py)
 
 # It drives the browser that the system has, and fetches none.
 browser: $(VENV)/.dev  ## the page in a real Chromium: sign in, approve, roll back
@@ -95,4 +143,4 @@ figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(DIST) $(CORE) $(LOWEST) build dist demo.html

@@ -122,3 +122,13 @@ def test_versions_agree() -> None:
     for requirement in project["dependencies"]:
         name = re.split(r"[<>=\[]", requirement)[0]
         assert re.search(rf"^{name}==", pinned, re.MULTILINE), name
+
+
+def test_the_oldest_versions_are_those_that_are_declared() -> None:
+    """What `make lowest` tests is what pyproject.toml promises."""
+    project = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
+    declared = {tuple(re.split(r">=", one)) for one in project["dependencies"]}
+    lines = (PROJECT / "constraints-lowest.txt").read_text().splitlines()
+    tested = {tuple(line.split("==")) for line in lines if not line.startswith("#")}
+    assert declared <= tested
+    assert {name for name, _ in tested - declared} <= {"jaxlib"}  # which comes with JAX

@@ -68,7 +68,7 @@ def demo(
     """Run Tidegate, SPIN and a stationary baseline live in a drifting world; write a page about it.
 
     Prints, for each: the improvement over the trusted policy, the share of episodes that ran under a
-    policy truly worse than it, and in how many windows a candidate ran.
+    policy truly worse than it, and in how many windows a candidate ran. Exit code 0.
     """
     keep_programs()
     from ..experiments.demo import HEADINGS, run_demo

@@ -45,7 +45,8 @@ def serve(
 ) -> None:
     """Run the live gate: episodes in, decisions out, one address to ask which policy to run.
 
-    Needs the extra `serve`. Prints a first token where there is none yet. Ends when interrupted.
+    Needs the extra `serve`. Prints a first token where there is none yet. Ends when interrupted; exit
+    code 2 if it cannot start.
     """
     _require_extra()
     from ..service import server

@@ -31,31 +31,39 @@ class TimeUnit(enum.Enum):
 class Columns:
     """The parts that a table's columns play; one row per step.
 
-    `episode=None` makes every row an episode of its own, `step=None` says that there is no step
-    column, `behavior_prob=None` that the probabilities of the logged actions are unknown; an empty text
-    means the same. Enumerations may be named, and lists written as one text with commas. `features`
-    are columns of the state, of numbers or of text, `state` is one column of integer states. `action` may
-    be a tuple of columns for continuous actions. `actions` lists the labels of the actions in the order
-    of a policy's outputs; without it, text labels are sorted, and integers stand for themselves.
-    `propensity` says what `behavior_prob` and the probability columns of policies hold. `outcomes` are
-    columns of further measurements of each step, which guardrails watch. `confirmed_order` says that
-    the episode numbers grow with time, although the rows come in another order.
+    A column that may be missing is None, or an empty text, if there is none. Enumerations may be named, and
+    lists written as one text with commas.
     """
 
     episode: str | None = "episode"
+    """The number of the episode, or its name. Empty: every row is an episode of its own."""
     step: str | None = "step"
+    """The step within the episode. The column may be missing if every episode has one step."""
     action: str | tuple[str, ...] = "action"
+    """The action that was taken; a list of columns for continuous actions."""
     behavior_prob: str | None = "behavior_prob"
+    """The probability with which the logged action was drawn. Empty: it is unknown."""
     reward: str = "reward"
+    """The reward of the step."""
     features: tuple[str, ...] = ()
+    """Columns of the state, of numbers or of text: what `improve` looks at."""
     outcomes: tuple[str, ...] = ()
+    """Further measurements of a step, for guardrails; those that a guardrail names need no entry."""
     state: str | None = None
+    """One column of integer states, in place of features."""
     time: str | None = None
+    """The time of the step. Without it, the episode's number is its time."""
     time_unit: TimeUnit = TimeUnit.EPISODE
+    """What one unit of the time axis is, and what the lookahead counts."""
     propensity: Propensity = Propensity.PROBABILITY
+    """What `behavior_prob` and the probability columns of policies hold."""
     actions: tuple[Any, ...] = ()
+    """All actions, in the order of a policy's outputs. Without it, names are sorted, and whole numbers
+    stand for themselves."""
     num_actions: int | None = None
+    """How many actions there are, where the log may not show all of them."""
     confirmed_order: bool = False
+    """The episode numbers grow with time, although the rows come in another order."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):

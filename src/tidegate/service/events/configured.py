@@ -25,28 +25,41 @@ log = logging.getLogger("tidegate.service")
 class EndpointTable(BaseModel):
     """[endpoints.NAME]: where signed events go."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     url: str
+    """Where the events are sent."""
     secret: str = ""
+    """What signs them, as `whsec_` and base64."""
     secret_env: str = ""
+    """In place of it: the environment variable that holds it."""
     types: list[str] = []
+    """Which events; empty: all of them."""
     gate: str | None = None
+    """Those of this gate alone."""
 
 
 class RegistryTable(BaseModel):
     """[mlflow.GATE]: the registered model whose new versions a gate decides on."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
 
     tracking_uri: str
+    """The tracking server."""
     model: str = Field(min_length=1, max_length=250)
+    """The registered model."""
     alias: str = Field("champion", pattern=r"^[A-Za-z0-9_-]{1,200}$")
+    """The alias that the version which runs gets."""
     evaluate: bool = True
+    """Whether a new version asks for a decision."""
     secret: str = ""
+    """That of the registry's webhook, which tells who calls."""
     secret_env: str = ""
+    """In place of it: the environment variable that holds it."""
     token: str = ""
+    """What the tracking server wants to see, if anything."""
     token_env: str = ""
+    """In place of it: the environment variable that holds it."""
 
 
 def configure(database: Database, path: Path, by: str) -> None:
