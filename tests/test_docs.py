@@ -13,12 +13,14 @@ PROJECT = Path(__file__).parent.parent
 PAGES = [
     "README.md",
     "docs/tutorials/getting-started.md",
+    "docs/explanation/problem.md",
     "docs/how-to/choosing.md",
     "docs/how-to/guardrails.md",
     "docs/how-to/repeated-tests.md",
     "docs/how-to/calendar-time.md",
     "docs/how-to/watch.md",
 ]
+ALL_PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
 EXPIRY = re.compile(r"good until [-\d]+ [\d:]+ UTC")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
@@ -53,19 +55,31 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]:
+    for page in ALL_PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_readme_links_to_the_algorithms() -> None:
-    """File and line of entry of Algorithms 1, 2 and 3."""
-    linked = re.findall(r"\[`(\w+)`\]\((src/[\w/.]+)#L(\d+)\)", (PROJECT / "README.md").read_text())
-    assert [name for name, *_ in linked] == ["fit_trend", "percentile_t_interval", "spin_step"]
-    for name, path, line in linked:
-        text = (PROJECT / path).read_text().splitlines()
-        assert text[int(line) - 1].startswith(f"def {name}("), name
+def _links_to_source(page: Path) -> list[tuple[str, Path, int]]:
+    """Links such as [`fit_trend`](src/tidegate/trend.py#L98): name, file, line."""
+    found = re.findall(r"\[`(\w+)`\]\(([\w/.]+\.py)#L(\d+)\)", page.read_text())
+    return [(name, page.parent / path, int(line)) for name, path, line in found]
+
+
+def test_links_to_source_name_the_line_where_it_begins() -> None:
+    for page in ALL_PAGES:
+        for name, path, line in _links_to_source(page):
+            begins = re.match(rf"(def|class) {name}\b", path.read_text().splitlines()[line - 1])
+            assert begins, f"{page.name}: {name} does not begin at line {line} of {path.name}"
+
+
+def test_the_algorithms_are_linked() -> None:
+    """Algorithms 1, 2 and 3, from the README and from the page about the paper."""
+    entries = ["fit_trend", "percentile_t_interval", "spin_step"]
+    assert [name for name, *_ in _links_to_source(PROJECT / "README.md")] == entries
+    linked = [name for name, *_ in _links_to_source(PROJECT / "docs/explanation/paper.md")]
+    assert [name for name in linked if name in entries] == entries
 
 
 def test_the_files_that_the_symbols_name_exist() -> None:
@@ -80,13 +94,12 @@ NOT_CITED = {"NeurIPS", "ICML", "November", "EPYC", "Bellevue"}
 
 
 def test_everybody_who_is_cited_is_in_the_references() -> None:
-    pages = [PROJECT / "README.md", *(PROJECT / "docs").rglob("*.md")]
     known = [
         line for line in (PROJECT / "docs/explanation/references.md").read_text().splitlines() if "(" in line
     ]
     found = {
         one
-        for path in (*pages, *(PROJECT / "src").rglob("*.py"))
+        for path in (*ALL_PAGES, *(PROJECT / "src").rglob("*.py"))
         if path.name != "references.md"
         for one in CITATION.findall(path.read_text())
         if one[0] not in NOT_CITED
