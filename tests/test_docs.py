@@ -1,9 +1,12 @@
 """Every example in the docs and the README runs as written and prints what the page shows."""
 
 import contextlib
+import importlib.util
 import io
 import re
+import shutil
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -19,39 +22,73 @@ PAGES = [
     "docs/how-to/repeated-tests.md",
     "docs/how-to/calendar-time.md",
     "docs/how-to/watch.md",
+    pytest.param(
+        "docs/how-to/serving.md",
+        marks=pytest.mark.skipif(not shutil.which("node"), reason="the page runs node"),
+    ),
 ]
 ALL_PAGES = [PROJECT / "README.md", *sorted((PROJECT / "docs").rglob("*.md"))]
-EXPIRY = re.compile(r"good until [-\d]+ [\d:]+ UTC")
+EXPIRY = re.compile(r"good until (?:[-\d]+ [\d:]+ UTC|a week from now)")
+BORDERS = re.compile("[\u2500-\u257f]+")
+STRICT = "trap '(( $? < 2 )) || echo FAILED: $BASH_COMMAND' ERR\n"  # exit code 1 is KEEP
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 
+def _outputs() -> ModuleType:
+    """What renews the tutorials: docs/make_outputs.py, which no package holds."""
+    spec = importlib.util.spec_from_file_location("make_outputs", PROJECT / "docs/make_outputs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+outputs = _outputs()
+
+
 def _same(printed: str, shown: str) -> bool:
-    """Equal words, whatever the date; numbers may move a little with the processor."""
-    printed, shown = (EXPIRY.sub("good until", text) for text in (printed, shown))
+    """Equal words, whatever the date and a table's borders; numbers may move a little with the processor."""
+    printed, shown = (EXPIRY.sub("good until", BORDERS.sub(" ", text)) for text in (printed, shown))
     if NUMBER.sub("#", printed).split() != NUMBER.sub("#", shown).split():
         return False
     pairs = zip(NUMBER.findall(printed), NUMBER.findall(shown), strict=True)
     return all(float(a) == pytest.approx(float(b), rel=0.25, abs=0.1) for a, b in pairs)
 
 
+def _run_python(content: str, page: str, names: dict[str, Any]) -> str:
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(content, page, "exec"), names)
+    return output.getvalue()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: Path(page).stem)
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The blocks of a page run in order, in one folder: `python` here, `sh` in a shell; `bash` is only shown.
+
+    A block that begins with a file's name is saved. The output of `python` must be shown, that of `sh` may be.
+    """
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```(python|text)\n(.*?)```", (PROJECT / page).read_text(), re.DOTALL)
-    assert any(kind == "python" for kind, _ in blocks)
+    blocks = outputs.BLOCK.findall((PROJECT / page).read_text())
+    assert any(kind in ("python", "sh") for kind, _ in blocks)
     names: dict[str, Any] = {}
-    printed = ""
+    printed, owed = "", False
     with jax.enable_x64(False):
         for kind, content in blocks:
             if kind == "text":
                 assert _same(printed, content), f"the page shows\n{content}\nbut it is\n{printed}"
-                printed = ""
+                printed, owed = "", False
                 continue
-            assert not printed, f"output that the page does not show:\n{printed}"
-            output = io.StringIO()
-            with contextlib.redirect_stdout(output):
-                exec(compile(content, page, "exec"), names)
-            printed = EXPIRY.sub("good until a week from now", output.getvalue())
+            assert not owed, f"output that the page does not show:\n{printed}"
+            if named := outputs.NAME.match(content):
+                (tmp_path / named[1]).write_text(content)
+            elif kind == "sh":
+                printed = outputs.run(STRICT + content, tmp_path)
+                assert "FAILED" not in printed, printed
+            elif kind == "python":
+                printed = _run_python(content, page, names)
+                owed = bool(printed)
 
 
 def test_links_between_pages_lead_somewhere() -> None:
