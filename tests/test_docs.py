@@ -22,6 +22,8 @@ PAGES = [
     "docs/how-to/repeated-tests.md",
     "docs/how-to/calendar-time.md",
     "docs/how-to/watch.md",
+    "docs/how-to/missing-propensities.md",
+    "docs/how-to/large-logs.md",
     pytest.param(
         "docs/how-to/serving.md",
         marks=pytest.mark.skipif(not shutil.which("node"), reason="the page runs node"),
@@ -67,7 +69,7 @@ def _run_python(content: str, page: str, names: dict[str, Any]) -> str:
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run in order, in one folder: `python` here, `sh` in a shell; `bash` is only shown.
 
-    A block that begins with a file's name is saved. The output of `python` must be shown, that of `sh` may be.
+    A block that begins with a file's name is saved. What `python` prints must be shown; what `sh` prints may.
     """
     monkeypatch.chdir(tmp_path)
     blocks = outputs.BLOCK.findall((PROJECT / page).read_text())
