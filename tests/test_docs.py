@@ -22,6 +22,7 @@ PAGES = [
     "docs/how-to/repeated-tests.md",
     "docs/how-to/calendar-time.md",
     "docs/how-to/watch.md",
+    "docs/how-to/azure-personalizer.md",
     "docs/how-to/missing-propensities.md",
     "docs/how-to/large-logs.md",
     pytest.param(
