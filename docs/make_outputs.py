@@ -5,7 +5,7 @@ python docs/make_outputs.py --write docs/tutorials/contextual-policy.md   put wh
 
 The blocks of a page run in order, in one empty folder. A block of python or toml whose first line is a
 comment with a file's name is saved there; a block of sh is run; a block of text after it holds its
-standard output, in a terminal of 100 columns. Other blocks, and what they print, are left as they are.
+standard output, in a terminal of 100 columns.
 """
 
 import difflib
@@ -39,14 +39,16 @@ def run(command: str, folder: Path) -> str:
 
 def renewed(page: str, folder: Path) -> str:
     """The page with the outputs that its commands give now."""
-    printed: str | None = None
+    printed = ""
 
     def replaced(block: re.Match[str]) -> str:
         nonlocal printed
         kind, content = block.groups()
-        shown, printed = printed, None
         if kind == "text":
-            return block[0] if shown is None else f"```text\n{shown}```"
+            shown, printed = printed, ""
+            return f"```text\n{shown}```"
+        if printed:
+            raise SystemExit(f"output that the page does not show:\n{printed}")
         named = NAME.match(content)
         if kind == "sh":
             printed = run(content, folder)

@@ -50,7 +50,7 @@ def _outputs() -> ModuleType:
 outputs = _outputs()
 
 
-def _same(printed: str, shown: str) -> bool:
+def same(printed: str, shown: str) -> bool:
     """Equal words, whatever the date and a table's borders; numbers may move a little with the processor."""
     printed, shown = (EXPIRY.sub("good until", BORDERS.sub(" ", text)) for text in (printed, shown))
     if NUMBER.sub("#", printed).split() != NUMBER.sub("#", shown).split():
@@ -80,7 +80,7 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with jax.enable_x64(False):
         for kind, content in blocks:
             if kind == "text":
-                assert _same(printed, content), f"the page shows\n{content}\nbut it is\n{printed}"
+                assert same(printed, content), f"the page shows\n{content}\nbut it is\n{printed}"
                 printed, owed = "", False
                 continue
             assert not owed, f"output that the page does not show:\n{printed}"
