@@ -343,7 +343,7 @@ def test_a_signature_says_who_wrote_the_record(shell: Shell) -> None:
     write_record(forgeries["UNSIGNED"], "decision.json")
     code, text = verified()
     assert code == 0
-    assert "its hash shows changes by accident, no forgery" in text
+    assert "its hash reveals accidents, not forgery" in text
 
 
 def test_a_signature_is_of_its_form(tmp_path: Path, record: dict[str, Any]) -> None:

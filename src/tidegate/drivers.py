@@ -87,7 +87,7 @@ class LiveLoop:
 
     @in_double
     def step(self, window: EpisodeLog) -> Decision:
-        """Take in the episodes that `policy` just produced, and decide."""
+        """Take in the newest episodes, which `policy` produced, and decide."""
         state, window = self._prepared(window)
         key, sign_key = jax.random.split(self._next_key())
         self.state, outcome = _jit_step(self.settings, state, window, key, sign_key)

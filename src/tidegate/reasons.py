@@ -108,7 +108,7 @@ _SENTENCES = {
         "range if it is true."
     ),
     Reason.NOT_GUARANTEED: (
-        "the candidate is forecast to beat the safe policy, but that is not guaranteed. Mend what the "
+        "the candidate is forecast to beat the safe policy, but that is not guaranteed. Fix what the "
         "caveats name, or accept the risk knowingly (`allow_unguaranteed=True`)."
     ),
 }

@@ -11,7 +11,7 @@ they are computed once per action instead of once per step (`ActionTable`), and 
 draws × actions, whatever the length of the log.
 
 Such a policy can also be found without steps (`ByAction`), so that it does not lag behind a world that has
-moved on. Each action is then forecast by the trend that leads for it: one that has just begun to rise is
+moved on. Each action is then forecast by the trend that leads for it: one that has begun to rise is
 seen on a shorter span than one that has long stood still. With Lₐ the lower bound of action a, the policy
 that maximises Σ_a π(a) Lₐ + λ H(π) − KL(π ‖ start)/η is π(a) ∝ exp((log start(a) + η Lₐ)/(1 + η λ)).
 """

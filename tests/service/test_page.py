@@ -384,7 +384,7 @@ def test_what_nobody_foresaw_has_the_shape_of_every_other_error(quiet: Database)
     assert (told.status_code, told.json()["error"]["code"]) == (500, "broken")
     page = client.get("/", headers={"Accept": "text/html"})
     assert page.status_code == 500
-    assert "The service made a mistake" in page.text
+    assert "Something went wrong in the service" in page.text
     assert "ZeroDivisionError" not in told.text + page.text
 
 
@@ -404,7 +404,7 @@ def test_refusals_wear_the_same_dress_and_programs_get_json(quiet: Database) -> 
     assert client.get("/v1/nowhere", headers={"Accept": "text/html"}).json()["error"]["code"] == "not_served"
     assert client.get("/v1/gates").json()["error"]["code"] == "no_token"
     wrong = client.request("DELETE", "/audit")
-    assert (wrong.status_code, "This is not how to ask" in wrong.text) == (405, True)
+    assert (wrong.status_code, "This address cannot be asked in this way" in wrong.text) == (405, True)
     signed_in(quiet, client)
     answers = [client.get("/audit") for _ in range(4)]
     busy = answers[-1]

@@ -175,11 +175,10 @@ class Backtest:
         if not self.dates.size:
             return "The log is too short for a backtest."
         return (
-            f"At {self.dates.size} dates, intervals of nominal {1 - self.alpha:.0%} would have held what "
-            f"came next for the candidate {self.candidate.coverage}, for the safe policy "
-            f"{self.safe.coverage}. The gate would have opened {self.deployments}; then the candidate's "
-            f"estimated advantage was negative {self.wrong_deployments}, beyond its noise "
-            f"{self.clearly_wrong_deployments}."
+            f"At past dates, intervals of nominal {1 - self.alpha:.0%} held what came next for the candidate "
+            f"at {self.candidate.coverage}, for the safe policy at {self.safe.coverage}. The gate would have "
+            f"opened at {self.deployments}; after these, the candidate's estimated advantage was negative at "
+            f"{self.wrong_deployments}, beyond its noise at {self.clearly_wrong_deployments}."
         )
 
 

@@ -204,7 +204,7 @@ def _only(log: EpisodeLog, findings: tuple[Finding, ...]) -> LogCheck:
 def _lookahead(lead: FittedTrend, lookahead: int, names: Names) -> Finding:
     longest = int(lead.longest_lookahead)
     if lookahead <= longest:
-        sentence = f"The past can try forecasts over a lookahead of up to {names.span(longest)}."
+        sentence = f"The log is long enough to try lookaheads of up to {names.span(longest)} on its past."
         return found("lookahead", longest, sentence)
     limit = f"at most {names.span(longest)}" if longest else "it is too short for any"
     sentence = (
@@ -231,7 +231,7 @@ def _too_few(n: int, needed: int) -> str:
 
 
 def _with_one_cause(check: LogCheck, needed: int) -> LogCheck:
-    """Where there are too few episodes, all that cannot be known for want of them says just that."""
+    """Where there are too few episodes, every finding that needs more of them says so."""
     n = check.num_episodes
     if not 0 < n < needed:
         return check

@@ -106,7 +106,7 @@ def support_finding(
     share, rare = actions.unseen_share, _listed(actions.rare, names)
     level = Level.NOTE if rare else Level.OK
     if not isinstance(policy, DiscretePolicy) and not lists_actions(policy, log):
-        sentence = "Actions that the log never shows cannot be seen here: look at the mean ratio."
+        sentence = "This check cannot see actions that the log never shows: look at the mean ratio."
     elif share <= STRAY_SHARE:
         sentence = "The log shows every action that the policy takes."
     else:

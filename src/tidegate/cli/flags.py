@@ -77,7 +77,7 @@ class LogFlags:
     actions: Annotated[
         Text, _column("actions", "All actions by name, in the order of a policy's outputs.")
     ] = None
-    num_actions: Annotated[int | None, _column("num-actions", "How many actions there are.")] = None
+    num_actions: Annotated[int | None, _column("num-actions", "Number of actions.")] = None
     log_probs: Annotated[bool, _column("log-probs", "Probability columns hold logarithms.")] = False
     densities: Annotated[
         bool,
@@ -196,7 +196,7 @@ class ForecastFlags:
 class SearchFlags:
     """How to search."""
 
-    policy_class: Annotated[PolicyClass, _search("policy-class", "Which class of policies to search.")] = (
+    policy_class: Annotated[PolicyClass, _search("policy-class", "Class of policies to search in.")] = (
         PolicyClass.AUTO
     )
     hidden: Annotated[int, _search("hidden", "Width of an MLP's hidden layer.")] = 16
@@ -208,7 +208,7 @@ class SearchFlags:
     train_fraction: Annotated[float, _search("train-fraction", "Share of the episodes to search on.")] = 0.5
     min_probability: Annotated[
         float,
-        _search("min-probability", "What every action keeps, as in 0.02; in the test as in production."),
+        _search("min-probability", "Least probability of every action, in test and production, as in 0.02."),
     ] = 0.0
 
     def choices(self) -> "SearchChoices":

@@ -200,7 +200,7 @@ def gate(
     training: Training = None,
     candidate_from: CandidateFrom = None,
     dates: Dates = None,
-    record: Annotated[Path, typer.Option("--record", help="Where the decision record goes.")] = Path(
+    record: Annotated[Path, typer.Option("--record", help="Where to write the decision record.")] = Path(
         "decision.json"
     ),
 ) -> None:
@@ -241,7 +241,7 @@ def improve(
     watched: GuardrailFlags,
     signs: SigningFlags,
     output: OutputFlags,
-    out: Annotated[Path, typer.Option("--out", help="Where the policy goes, as JSON.")],
+    out: Annotated[Path, typer.Option("--out", help="Where to write the policy, as JSON.")],
     safe: Safe = "behavior",
     dates: Dates = None,
 ) -> None:
@@ -273,7 +273,7 @@ def backtest(
     safe: Safe = "behavior",
     training: Training = None,
     candidate_from: CandidateFrom = None,
-    dates: Annotated[int, typer.Option("--dates", min=1, help="How many past dates.")] = 20,
+    dates: Annotated[int, typer.Option("--dates", min=1, help="Number of past dates.")] = 20,
     every: Annotated[
         str | None,
         typer.Option(
@@ -281,7 +281,7 @@ def backtest(
         ),
     ] = None,
 ) -> None:
-    """Use the gate at past dates: would its intervals have held, its deployments have been right?
+    """Ask the gate at past dates: would its intervals have held, and its deployments been right?
 
     Exit code 0; 2 for bad usage or an unfit log.
     """
@@ -316,7 +316,8 @@ def watch(
         str, typer.Option("--candidate", help="The new policy, by default what logged the episodes.")
     ] = "behavior",
     out: Annotated[
-        Path | None, typer.Option("--out", help="Where the record goes, if anywhere.", metavar="FILE.json")
+        Path | None,
+        typer.Option("--out", help="Where to write the record, if anywhere.", metavar="FILE.json"),
     ] = None,
 ) -> None:
     """After a DEPLOY: is the new policy shown to be worse than the safe one? On a log of the new policy.

@@ -32,18 +32,18 @@ def add_service_commands(app: typer.Typer) -> None:
 
 def serve(
     data: Data = DATA,
-    host: Annotated[str, typer.Option("--host", help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="The port to listen at.")] = 8400,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on.")] = 8400,
     database: Address = None,
     config: Annotated[
         Path | None, typer.Option("--config", help="Gates to define.", metavar="gates.toml")
     ] = None,
-    rate: Annotated[float, typer.Option("--rate", min=1, help="Requests a second and token.")] = 500,
+    rate: Annotated[float, typer.Option("--rate", min=1, help="Requests per second for each token.")] = 500,
     max_body: Annotated[
-        int, typer.Option("--max-body", min=1, max=1024, help="Mebibytes that a request may have.")
+        int, typer.Option("--max-body", min=1, max=1024, help="Largest request body, in MiB.")
     ] = 32,
 ) -> None:
-    """Run the live gate: episodes in, decisions out, one address to ask which policy to run.
+    """Run the live gate: it takes episodes, decides, and says which policy to run.
 
     Needs the extra `serve`. Prints a first token where there is none yet. Ends when interrupted; exit
     code 2 if it cannot start.
@@ -61,7 +61,7 @@ def push(
     token: Annotated[
         str, typer.Option("--token", envvar="TIDEGATE_TOKEN", help="A token with the scope ingest.")
     ] = "",
-    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows in a request, about.")] = 5_000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="About how many rows a request has.")] = 5_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Send the episodes of a file to a gate of the service.
@@ -90,7 +90,7 @@ def token_new(
     data: Data = DATA,
     database: Address = None,
 ) -> None:
-    """Make a token and print it, this once. Exit code 0."""
+    """Make a token and print it, only this once. Exit code 0."""
     _require_extra()
     from ..service import database as store
     from ..service import tokens
@@ -135,7 +135,7 @@ def audit_verify(
     ] = None,
     head: Annotated[
         str | None,
-        typer.Option("--head", help="An entry noted before, which must be in the chain.", metavar="N:SHA256"),
+        typer.Option("--head", help="An entry noted earlier, which must still be there.", metavar="N:SHA256"),
     ] = None,
     data: Data = DATA,
     database: Address = None,

@@ -61,6 +61,6 @@ def backtest(
         training=None if trial.seen is None else trial.seen.log,
         dates=dates,
         every=none_or(partial(as_units, "every", time=trial.opened.loaded.time), apart),
-        progress=counted(stage, "using the gate at past dates"),
+        progress=counted(stage, "asking the gate at past dates"),
     )
     return BacktestRecord(*about(trial), result)

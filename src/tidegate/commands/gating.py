@@ -278,7 +278,7 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
             forecasting,
             training=training,
             dates=asked_for.dates,
-            progress=counted(stage, "using the gate at past dates"),
+            progress=counted(stage, "asking the gate at past dates"),
         )
     origin, moment = provenance(trial.opened), asked_for.decided_at
     return GateRecord(

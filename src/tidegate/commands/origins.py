@@ -1,4 +1,4 @@
-"""Where a candidate came from, as its owner says, and which episodes that leaves for a test."""
+"""Where a candidate came from, according to its owner, and which episodes that leaves for a test."""
 
 import dataclasses
 import enum

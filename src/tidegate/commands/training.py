@@ -50,9 +50,9 @@ class Overlap(enum.Enum):
         "It is assumed that the candidate was made without this log: say where it came from with "
         "`candidate_from`."
     )
-    ELSEWHERE = "The candidate was made without this log, as its owner says."
+    ELSEWHERE = "The candidate was made without this log, according to its owner."
     EARLIER = (
-        "As its owner says, the candidate was made with nothing later than the time named: only later "
+        "According to its owner, the candidate was made with nothing later than the time named: only later "
         "episodes are tested."
     )
     THIS_LOG = (

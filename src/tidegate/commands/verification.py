@@ -43,7 +43,7 @@ class Outcome(enum.Enum):
     NOT_IN_LEDGER = "the ledger does not hold this decision."
     OTHER_LOG = "this is another log, or the log was changed: its data hash does not match."
     OTHER_POLICY = "a policy is not the one that was tested: its hash does not match."
-    DIFFERENT = "the log gives different numbers from those in the record."
+    DIFFERENT = "the log gives other numbers than those in the record."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _notes(content: dict[str, Any], key_given: bool, ledger_given: bool) -> Iter
     elif SIGNATURE in content:
         yield "The signature was not checked: name the public key (`public_key`)."
     else:
-        yield "Who wrote the record is not known: its hash shows changes by accident, no forgery."
+        yield "Who wrote the record is not known: its hash reveals accidents, not forgery."
     if ledger_given:
         yield "The ledger holds this decision."
     elif content["budget"] is not None:

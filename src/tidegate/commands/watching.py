@@ -68,8 +68,8 @@ class ForecastWarning:
     @property
     def sentence(self) -> str:
         if self.warns:
-            return "the gate no longer forecasts an advantage of the new policy."
-        return "the gate still forecasts an advantage of the new policy."
+            return "the gate no longer forecasts an advantage for the new policy."
+        return "the gate still forecasts an advantage for the new policy."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

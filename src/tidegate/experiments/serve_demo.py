@@ -212,7 +212,7 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--port", type=int, default=8400, help="where to listen, if it is free")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--leave", action="store_true", help="end when the candidate was taken back")
+    parser.add_argument("--leave", action="store_true", help="end once the candidate has been taken back")
     given = parser.parse_args(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -42,7 +42,7 @@ from .spending import (
 FORMAT = 2  # of the ledger, which outlives the format of single records
 KIND = "budget"
 EXHAUSTED = (
-    "the error budget has nothing for this test: it is spent, or its rule gives nothing so early. Start a "
+    "the error budget has nothing for this test: it is spent, or its rule grants nothing this early. Start a "
     "new ledger, which allows another α of wrong deployments, or take another rule next time."
 )
 
@@ -315,7 +315,7 @@ def entered(ledger: Ledger, entry: Entry) -> Ledger:
         raise SettingsError(
             f"the entry is number {entry.number} at level {entry.level:g}.",
             expected=f"number {turn.number} at level {turn.level:g}",
-            remedy="Ask the ledger for a turn just before the test.",
+            remedy="Ask the ledger for a turn immediately before the test.",
         )
     return dataclasses.replace(ledger, entries=(*ledger.entries, entry))
 

@@ -5,7 +5,7 @@ the release. Where its upper end is below minus the margin, harm is shown, and t
 for good. With m outcomes each sequence has level α/m (Bonferroni): if no mean advantage ever is beyond its
 margin, a watch that never ends rolls back with probability α at most, for large numbers of episodes.
 
-One pure step, `watch_step`, for an episode that just came in as for a whole file: the state after some
+One pure step, `watch_step`, serves one new episode and a whole file alike: the state after some
 episodes does not depend, to the bit, on how many of them each call brought.
 
 A number that is not finite ends the watch with a rollback: it fails towards the safe policy. Where the ratios

@@ -42,14 +42,14 @@ def _until_open(data: Plain) -> Iterator[str]:
         return
     if reason in UNDECIDED and lower is not None:
         yield (
-            f"{figure(-lower, 3)} more per episode from the candidate would open the gate: so far is the "
-            "bound from zero."
+            f"{figure(-lower, 3)} more per episode from the candidate would open the gate: that is how far "
+            "the bound is from zero."
         )
     if reason == Reason.RANGE_DISAGREES.name:
         bound = signed(data["range"]["lower"], 3)
         yield f"The bound for the range of the rewards, {bound}, would have to be above zero."
     if reason == Reason.NOT_GUARANTEED.name:
-        yield "By its numbers the candidate passes. What is named below would have to be mended."
+        yield "By its numbers the candidate passes. What is named below would have to be fixed."
     if reason in MORE_DATA and data.get("outlook"):
         yield data["outlook"]["sentence"]
 

@@ -151,7 +151,7 @@ def _caveats(content: Plain) -> Iterator[str]:
 
 
 def unit_words(content: Plain) -> str:
-    """What is earned: the reward by its name, unless it is just called that."""
+    """What is earned: the reward by its name, unless that is its name."""
     name = content["provenance"]["columns"]["reward"]
     return "per episode" if name == "reward" else f"per episode ('{name}')"
 

@@ -76,7 +76,7 @@ class GateDefinition(BaseModel):
     actions: Annotated[tuple[Name | Whole, ...], BeforeValidator(_listed), Field(max_length=MOST_NAMES)] = (
         Field((), description="All actions by name.")
     )
-    num_actions: Whole | None = Field(None, ge=1, le=1_000_000, description="How many actions there are.")
+    num_actions: Whole | None = Field(None, ge=1, le=1_000_000, description="Number of actions.")
     log_probs: Flag = Field(False, description="Probability columns hold logarithms.")
     densities: Flag = Field(False, description="They hold densities of continuous actions.")
     estimate_propensities: Flag = Field(False, description="Estimate them; verdicts are not guaranteed.")
@@ -112,9 +112,12 @@ class GateDefinition(BaseModel):
         None, ge=1, le=MOST_EPISODES, description="Episodes in a window; default the lookahead."
     )
     history: Whole | None = Field(
-        None, ge=1, le=MOST_EPISODES, description="Look at about the newest so many episodes; default all."
+        None,
+        ge=1,
+        le=MOST_EPISODES,
+        description="About how many of the newest episodes to look at; default all.",
     )
-    approvers: Names = Field((), description="Names of tokens that may approve; empty: nobody need.")
+    approvers: Names = Field((), description="Names of tokens that may approve; empty: none is needed.")
 
     @model_validator(mode="before")
     @classmethod

@@ -112,7 +112,7 @@ def _link(database: Database, gate: str, message: Message) -> Row[Any]:
     secret = link.secret if link is not None and link.state == ACTIVE else signing.new_secret()
     if not message.proven(secret, time.time()) or link is None:
         raise NoToken(
-            "the message is not signed by the gate's registry, or is too old.",
+            "the message was not signed by the gate's registry, or is too old.",
             expected="X-MLflow-Signature, X-MLflow-Timestamp and X-MLflow-Delivery-Id, as MLflow sends them",
         )
     return link

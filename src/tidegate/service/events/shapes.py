@@ -48,7 +48,7 @@ class EndpointShown(BaseModel):
 
 
 class EndpointKept(EndpointShown):
-    """The same, with the secret if it was made just now."""
+    """The same, with the secret if it is new."""
 
     secret: str | None
 

@@ -12,12 +12,12 @@ from .visitors import visitor
 TITLES = {
     403: "This is not allowed",
     404: "There is nothing here",
-    405: "This is not how to ask",
+    405: "This address cannot be asked in this way",
     409: "This cannot be done now",
     413: "This is too long",
     422: "This cannot be read",
     429: "Too many requests",
-    500: "The service made a mistake",
+    500: "Something went wrong in the service",
     503: "The service cannot answer now",
     507: "The disk is full",
 }

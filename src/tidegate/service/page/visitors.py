@@ -94,7 +94,7 @@ def form(given: Annotated[Form, Depends(fields)], found: Anybody) -> Form:
     shown, wanted = given.get(FORM_TOKEN, "").encode(), found.form_token.encode()
     if not (found.known and hmac.compare_digest(shown, wanted)):
         raise Forged(
-            "this form is not of the present session.", remedy="Go back, load the page again, and repeat it."
+            "this form belongs to another session.", remedy="Go back, load the page again, and repeat it."
         )
     return given
 
