@@ -23,7 +23,7 @@ EXPIRY = re.compile(r"good until [-\d]+ [\d:]+ UTC")
 NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 
-def _same(printed: str, shown: str) -> bool:
+def same(printed: str, shown: str) -> bool:
     """Equal words, whatever the date; numbers may move a little with the processor."""
     printed, shown = (EXPIRY.sub("good until", text) for text in (printed, shown))
     if NUMBER.sub("#", printed).split() != NUMBER.sub("#", shown).split():
@@ -42,7 +42,7 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     with jax.enable_x64(False):
         for kind, content in blocks:
             if kind == "text":
-                assert _same(printed, content), f"the page shows\n{content}\nbut it is\n{printed}"
+                assert same(printed, content), f"the page shows\n{content}\nbut it is\n{printed}"
                 printed = ""
                 continue
             assert not printed, f"output that the page does not show:\n{printed}"
