@@ -7,11 +7,12 @@ DIST := .venv-dist
 CORE := .venv-core
 LOWEST := .venv-lowest
 CORE_TESTS := arrays bootstrap commands loop mixture models plan policies record returns values
+OBP := .venv-obp
 DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit dist sizes extras lowest verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit dist sizes extras lowest verify bench diabetes streams compared peer figures outputs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -135,6 +136,18 @@ streams: $(VENV)/.run $(STREAMS)/.done  ## gates in real streams: errors and int
 	$(BIN)/python benchmarks/streams.py build --archives $(STREAMS)/archives --out out/streams
 	$(BIN)/python benchmarks/streams.py run out/streams/*.npz --dates $(DATES) --out out/streams/gates.csv
 
+# A peer whose newer releases refuse Python 3.11; the last one that does not asks for PyTorch, which the script does
+# without.
+$(OBP)/.done: constraints.txt
+	test -x $(OBP)/bin/python || $(PYTHON) -m venv $(OBP)
+	$(OBP)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
+	  numpy pandas scipy matplotlib seaborn scikit-learn pyyaml tqdm mypy_extensions
+	$(OBP)/bin/pip install --quiet --disable-pip-version-check --no-deps obp==0.4.1
+	touch $@
+
+compared: $(VENV)/.run $(OBP)/.done  ## the gate, obp and an A/B test on the same drifting logs
+	$(BIN)/python benchmarks/compared.py --obp $(OBP)/bin/python
+
 peer: $(VENV)/.bench  ## one run in PyTorch against ours (installs PyTorch)
 	$(PIP) -e '.[peer]'
 	$(BIN)/python benchmarks/torch_peer.py
@@ -142,5 +155,8 @@ peer: $(VENV)/.bench  ## one run in PyTorch against ours (installs PyTorch)
 figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
+outputs: $(VENV)/.dev  ## run the tutorials and put what they print and draw into them (downloads 1 MB)
+	$(BIN)/python docs/make_outputs.py --write docs/tutorials/*.md
+
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(DIST) $(CORE) $(LOWEST) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(OBP) $(DIST) $(CORE) $(LOWEST) build dist demo.html

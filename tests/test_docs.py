@@ -1,8 +1,6 @@
 """Every example in the docs and the README runs as written and prints what the page shows."""
 
-import contextlib
 import importlib.util
-import io
 import re
 import shutil
 from pathlib import Path
@@ -59,13 +57,6 @@ def same(printed: str, shown: str) -> bool:
     return all(float(a) == pytest.approx(float(b), rel=0.25, abs=0.1) for a, b in pairs)
 
 
-def _run_python(content: str, page: str, names: dict[str, Any]) -> str:
-    output = io.StringIO()
-    with contextlib.redirect_stdout(output):
-        exec(compile(content, page, "exec"), names)
-    return output.getvalue()
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: Path(page).stem)
 def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The blocks of a page run in order, in one folder: `python` here, `sh` in a shell; `bash` is only shown.
@@ -87,10 +78,10 @@ def test_examples(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
             if named := outputs.NAME.match(content):
                 (tmp_path / named[1]).write_text(content)
             elif kind == "sh":
-                printed = outputs.run(STRICT + content, tmp_path)
+                printed = outputs.lasting(outputs.run(STRICT + content, tmp_path))
                 assert "FAILED" not in printed, printed
             elif kind == "python":
-                printed = _run_python(content, page, names)
+                printed = outputs.told(content, names)
                 owed = bool(printed)
 
 
