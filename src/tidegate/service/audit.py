@@ -99,6 +99,13 @@ def all_entries(database: Database, after: int = 0) -> Iterator[Entry]:
         after = page[-1].sequence
 
 
+def rest(connection: Connection, after: int) -> Iterator[Entry]:
+    """Every entry that follows a number, in one transaction."""
+    while page := entries(connection, after):
+        yield from page
+        after = page[-1].sequence
+
+
 def entry_of(row: Row[Any]) -> Entry:
     """An entry as it was written."""
     values = row._asdict()

@@ -73,7 +73,7 @@ def gate_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str
 def policy_summary(connection: Connection, gate: registry.Gate, now: str) -> dict[str, Any]:
     """Which policy runs now, without its file."""
     found = standing.standing(connection, gate.row, gate.definition, now)
-    definition = registry.definition_at(connection, gate.id, found.version)
+    definition = registry.definition_of_version(connection, gate, found.version)
     spec = definition.candidate if found.policy == standing.CANDIDATE else definition.safe
     return {
         "gate": gate.name,
