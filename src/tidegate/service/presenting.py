@@ -97,7 +97,7 @@ def policy_data(connection: Connection, gate: registry.Gate, now: str) -> dict[s
 def verdict_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str, Any]:
     """The newest decision that is still good; it is never computed here."""
     found = standing.newest(connection, gate.row)
-    if found is None or not now < found.expires_at:
+    if found is None or standing.why_over(found, now) is not None:
         return {**NOTHING, "gate": gate.name, "version": gate.version}
     return evaluation_data(connection, found, gate.name, gate.definition)
 
