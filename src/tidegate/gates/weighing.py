@@ -24,12 +24,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..arrays import Floats, Integers, Ragged, in_double, kept
-from ..episodes import EpisodeLog, grow, roomy
+from ..episodes import EpisodeLog, very_roomy
 from ..policies import Policy
 from ..returns import dr_returns, episode_ratios
 from ..values import reward_to_go
 
-ROOMS = (64, 256, 1024, 4096)  # episodes that are weighed at once
 FORGOTTEN = 1e-9  # episodes: where the means rest on fewer, nothing is known
 
 
@@ -112,7 +111,7 @@ def weigh(
     The episodes must be in the order in which they happened. The very first one has nothing to be compared
     with: it only tells what to expect.
     """
-    lengths, padded = log.lengths, _with_room(log)
+    lengths, padded = log.lengths, very_roomy(log)
     starts, present = _starts(padded), np.flatnonzero(lengths)
     logs = [padded if name is None else padded.with_outcome(name, sign) for name, sign in outcomes]
     logs = [dataclasses.replace(one, outcomes={}) for one in logs]
@@ -147,12 +146,6 @@ def _gaps(
 @kept
 def _ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
     return episode_ratios(policy, log)
-
-
-def _with_room(log: EpisodeLog) -> EpisodeLog:
-    """Batches of any length share a few programs, and one is made of whole vectors, whose bits are the same."""
-    rooms = () if isinstance(log.layout, Ragged) else ROOMS
-    return next((grow(log, one) for one in rooms if log.capacity <= one), roomy(log))
 
 
 def _starts(log: EpisodeLog) -> Integers:
