@@ -3,11 +3,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SIMGLUCOSE := .venv-simglucose
 STREAMS := .venv-streams
+FUZZ := .venv-fuzz
 DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types unit verify bench diabetes streams peer figures clean
+.PHONY: help demo serve-demo browser fuzz test lint types unit verify bench diabetes streams peer figures clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -63,6 +64,14 @@ browser: $(VENV)/.dev  ## the page in a real Chromium: sign in, approve, roll ba
 	  || echo "There is no Chromium, so these tests are skipped. On Debian: apt-get install chromium"
 	$(BIN)/pytest tests/service/test_browser.py -rs
 
+$(FUZZ)/.done: constraints.txt
+	test -x $(FUZZ)/bin/python || $(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt 'schemathesis==4.32.5'
+	touch $@
+
+fuzz: $(VENV)/.dev $(FUZZ)/.done  ## five minutes of requests that nobody wrote, against the service's OpenAPI document
+	$(BIN)/python -m tests.service.fuzz $(FUZZ)/bin/schemathesis --seconds 300
+
 verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against published rates
 	XLA_FLAGS= $(BIN)/pytest -m verify -s  # long runs want the passes that tests go without
 
@@ -95,4 +104,4 @@ figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(FUZZ) build dist demo.html

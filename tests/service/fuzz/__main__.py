@@ -16,7 +16,7 @@ from ..serving import RELEASE, Server, rows, running
 
 HERE = Path(__file__).parent
 GATE = "fuzzed"
-# A request may fit the document and be refused all the same: a lookahead of "7 moons", a gate that is not there.
+# A request may fit the document and be refused all the same: a lookahead of "7 moons", a gate of no name.
 LEFT_OUT = "positive_data_acceptance,ensure_resource_availability"
 
 
