@@ -8,11 +8,12 @@ CORE := .venv-core
 LOWEST := .venv-lowest
 CORE_TESTS := arrays bootstrap commands loop mixture models plan policies record returns values
 OBP := .venv-obp
+FUZZ := .venv-fuzz
 DATES ?= 3
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve-demo browser test lint types docs docs-serve reference unit dist sizes extras lowest verify bench diabetes streams compared peer figures outputs clean
+.PHONY: help demo serve-demo browser fuzz test lint types docs docs-serve reference unit dist sizes extras lowest verify bench diabetes streams compared peer figures outputs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' Makefile | sed 's/:.*## /\t/' | expand -t 12
@@ -112,6 +113,14 @@ browser: $(VENV)/.dev  ## the page in a real Chromium: sign in, approve, roll ba
 	  || echo "There is no Chromium, so these tests are skipped. On Debian: apt-get install chromium"
 	$(BIN)/pytest tests/service/test_browser.py -rs
 
+$(FUZZ)/.done: constraints.txt
+	test -x $(FUZZ)/bin/python || $(PYTHON) -m venv $(FUZZ)
+	$(FUZZ)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt 'schemathesis==4.32.5'
+	touch $@
+
+fuzz: $(VENV)/.dev $(FUZZ)/.done  ## five minutes of requests that nobody wrote, against the service's OpenAPI document
+	$(BIN)/python -m tests.service.fuzz $(FUZZ)/bin/schemathesis --seconds 300
+
 verify: $(VENV)/.dev  ## the long statistical checks: 200 runs a cell against published rates
 	XLA_FLAGS= $(BIN)/pytest -m verify -s  # long runs want the passes that tests go without
 
@@ -159,4 +168,4 @@ outputs: $(VENV)/.dev  ## run the tutorials and put what they print and draw int
 	$(BIN)/python docs/make_outputs.py --write docs/tutorials/*.md
 
 clean:  ## remove the virtual environment and build products
-	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(OBP) $(DIST) $(CORE) $(LOWEST) build dist demo.html
+	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(OBP) $(FUZZ) $(DIST) $(CORE) $(LOWEST) build dist demo.html

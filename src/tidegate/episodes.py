@@ -37,6 +37,7 @@ from .errors import LogError, SettingsError
 from .inputs import by_name, member, names, none_or, number, seed_of, text, whole
 
 JITTER = 16.0  # places
+WIDE_ROOMS = (64, 256, 1024, 4096)  # episodes
 
 
 class EpisodeLog(eqx.Module):
@@ -417,6 +418,12 @@ def roomy(log: EpisodeLog) -> EpisodeLog:
     if isinstance(log.layout, Ragged):  # whose steps would have to be as many, too
         return log if log.capacity else grow(log, 1)
     return grow(log, room_for(log.capacity))
+
+
+def very_roomy(log: EpisodeLog) -> EpisodeLog:
+    """The same for batches of any length, where the work is little and a program for each length is much."""
+    rooms = () if isinstance(log.layout, Ragged) else WIDE_ROOMS
+    return next((grow(log, one) for one in rooms if log.capacity <= one), roomy(log))
 
 
 def _with_spare_rows(log: EpisodeLog, layout: Ragged, count: int) -> EpisodeLog:

@@ -21,7 +21,7 @@ from tidegate.service.database import sqlite_url
 
 NDJSON = "application/x-ndjson"
 PARQUET = "application/vnd.apache.parquet"
-PATIENCE = 120.0
+PATIENCE = 300.0
 DEFINITION: dict[str, Any] = {"candidate": "column:new_prob", "lookahead": 20, "window": 1_000_000}
 RELEASE: dict[str, Any] = {"mode": "release", "safe": "column:safe_prob"}
 

@@ -21,6 +21,7 @@ from tidegate.service.database import Database, sqlite_url
 from tidegate.service.evaluations import clock
 from tidegate.service.events import configured, endpoints, outbox, posting, queue, signing, tables
 from tidegate.service.events.sender import Sender
+from tidegate.service.paging import Page
 from tidegate.service.refusals import NotFound
 
 from .adapting import new_token
@@ -59,7 +60,7 @@ def to(database: Database, url: str, **more: Any) -> str:
 
 def states(database: Database) -> list[tuple[str, int]]:
     with database.reading() as connection:
-        found = outbox.page(connection, 0, 100, None)
+        found = outbox.shown(connection, Page())
     return [(one["state"], one["attempts"]) for event in found for one in event["deliveries"]]
 
 
@@ -146,7 +147,7 @@ def test_an_event_is_given_up_after_the_last_try_and_can_be_tried_again(database
         assert states(database) == [("dead", 3)]
         answer = Say(200)
         with database.writing() as connection:
-            event = outbox.page(connection, 0, 1, None)[0]["id"]
+            event = outbox.shown(connection, Page(limit=1))[0]["id"]
             assert queue.retry(connection, event) == 1
         assert run(sender) == 1
     assert states(database) == [("delivered", 1)]
@@ -198,7 +199,7 @@ def test_nothing_is_sent_of_what_did_not_happen(database: Database) -> None:
         audit.append(connection, database.now(), "policy.released", "g", "somebody", {})
         raise ZeroDivisionError
     with database.reading() as connection:
-        assert outbox.page(connection, 0, 10, None) == []
+        assert outbox.shown(connection, Page()) == []
     assert states(database) == []
 
 

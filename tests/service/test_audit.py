@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import json
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -97,6 +98,20 @@ def test_whatever_is_changed_is_found(decided: Database, change: str) -> None:
     with decided.writing() as connection:
         assert connection.execute(text(change)).rowcount
     assert not prove(decided).holds
+
+
+class AtWork(Database):
+    """Episodes come in between the walk along the chain and the look at its end."""
+
+    def snapshot(self) -> Any:
+        send(self, "one", rows(10, 1_000))
+        return super().snapshot()
+
+
+def test_a_service_at_work_is_proven_like_one_that_rests(decided: Database) -> None:
+    proof = prove(AtWork(decided.url))
+    assert proof.holds, proof.lines
+    assert proof.entries == 8
 
 
 def test_a_clock_that_is_set_back_disorders_nothing(tmp_path: Path) -> None:

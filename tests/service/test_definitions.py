@@ -74,7 +74,7 @@ def test_gates_of_a_file_are_defined_once(tmp_path: Path) -> None:
     )
     config = tmp_path / "gates.toml"
     config.write_text(
-        '[gates.ranking]\ncandidate = "policy:new.json"\nlookahead = 50\n'
+        '[gates.ranking]\ncandidate = "policy:new.json"\ncandidate_from = "elsewhere"\nlookahead = 50\n'
         '[gates.bids]\ncandidate = "column:p"\nlookahead = 50\nbehavior-prob = "b"\n'
     )
     database = opened(tmp_path / "data")

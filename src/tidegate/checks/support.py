@@ -10,7 +10,7 @@ import numpy.typing as npt
 from jaxtyping import Array, Bool, Float
 
 from ..arrays import ArrayLike, Floats, in_double, kept
-from ..episodes import EpisodeLog
+from ..episodes import EpisodeLog, roomy
 from ..policies import DiscretePolicy, Policy, lists_actions
 from ..returns import log_ratios
 from ..safety import RATIO_TOLERANCE
@@ -60,6 +60,7 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
     """Counts of the actions, and the policy's shares of them; None for continuous actions."""
     if log.num_actions is None:
         return None
+    log = roomy(log)
     mask = np.asarray(log.mask)
     taken = np.asarray(log.actions)[mask].astype(np.int64)
     counts = np.bincount(taken, minlength=log.num_actions)

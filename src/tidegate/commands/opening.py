@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 import numpy as np
 
 from ..arrays import Integers, Progress, in_double
-from ..episodes import EpisodeLog
+from ..episodes import EpisodeLog, very_roomy
 from ..errors import LogError, SettingsError
 from ..forecast import ForecastSettings
 from ..inputs import flag, member, none_or, path, seed_of, whole
@@ -269,8 +269,8 @@ def log_file(log: Log) -> LogFile:
 @in_double
 def _require_numbers(policy: Policy, loaded: LoadedLog, spec: str) -> None:
     """A saved policy may be undefined at some steps: name them instead of forecasting NaN."""
-    log_probs = np.asarray(policy.logged_log_probs(loaded.log))
-    undefined = np.flatnonzero(np.isnan(log_probs)[np.asarray(loaded.log.mask)])
+    log = very_roomy(loaded.log)
+    undefined = np.flatnonzero(np.isnan(np.asarray(policy.logged_log_probs(log)))[np.asarray(log.mask)])
     if undefined.size:
         raise LogError(
             f"{spec} gives no probability to the logged action of {undefined.size:,} steps.",

@@ -21,9 +21,10 @@ import dataclasses
 from typing import Self
 
 import numpy as np
+from jaxtyping import Array, Float
 
-from ..arrays import Floats, Integers, Ragged, in_double
-from ..episodes import EpisodeLog, roomy
+from ..arrays import Floats, Integers, Ragged, in_double, kept
+from ..episodes import EpisodeLog, very_roomy
 from ..policies import Policy
 from ..returns import dr_returns, episode_ratios
 from ..values import reward_to_go
@@ -110,27 +111,41 @@ def weigh(
     The episodes must be in the order in which they happened. The very first one has nothing to be compared
     with: it only tells what to expect.
     """
-    lengths, padded = log.lengths, roomy(log)
+    lengths, padded = log.lengths, very_roomy(log)
     starts, present = _starts(padded), np.flatnonzero(lengths)
-    logs = [
-        dataclasses.replace(padded, outcomes={}) if name is None else padded.with_outcome(name, sign)
-        for name, sign in outcomes
-    ]
-    to_go = np.stack([np.asarray(reward_to_go(one, discount)).reshape(-1) for one in logs])
+    logs = [padded if name is None else padded.with_outcome(name, sign) for name, sign in outcomes]
+    logs = [dataclasses.replace(one, outcomes={}) for one in logs]
+    to_go = np.stack([np.asarray(_to_go(one, discount)).reshape(-1) for one in logs])
     values, known = predicted(expected, to_go, lengths[present], starts[present], memory)
     shape = (*np.shape(padded.mask), 1)
     gaps = [
-        dr_returns(candidate, one, discount, own.reshape(shape))
-        - dr_returns(safe, one, discount, own.reshape(shape))
+        _gaps(candidate, safe, one, discount, own.reshape(shape))
         for one, own in zip(logs, values, strict=True)
     ]
-    ratios = [episode_ratios(policy, padded) for policy in (candidate, safe)]
+    ratios = [_ratios(policy, logs[0]) for policy in (candidate, safe)]
     chosen = present if expected.known else present[1:]
     return WeighedEpisodes(
         np.asarray(log.episode_numbers, np.float64)[chosen],
         np.stack([np.asarray(one) for one in gaps], axis=-1)[chosen],
         np.stack([np.asarray(one) for one in ratios], axis=-1)[chosen],
     ), known
+
+
+@kept
+def _to_go(log: EpisodeLog, discount: float) -> Float[Array, "*cells"]:
+    return reward_to_go(log, discount)
+
+
+@kept
+def _gaps(
+    candidate: Policy, safe: Policy, log: EpisodeLog, discount: float, values: Float[Array, "*cells 1"]
+) -> Float[Array, " n"]:
+    return dr_returns(candidate, log, discount, values) - dr_returns(safe, log, discount, values)
+
+
+@kept
+def _ratios(policy: Policy, log: EpisodeLog) -> Float[Array, " n"]:
+    return episode_ratios(policy, log)
 
 
 def _starts(log: EpisodeLog) -> Integers:

@@ -7,7 +7,7 @@ What a request meets, in this order:
     state         what the routes share; who asks
     routes/       the resources, one file each; `shapes` of their answers for OpenAPI
     page/         what people see: a page with sign-in, rendered here
-    presenting    rows as clients see them
+    presenting    rows as clients see them; `paging` of those that are numbered
 
 What they call. Each function that changes something takes or makes one transaction, in which the audit entry
 and the kept answer are written with the thing itself:

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
@@ -96,9 +97,21 @@ async def _answer_error(request: Request, error: Exception) -> Response:
         headers["Retry-After"] = str(max(1, round(found.wait)))
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
+    if status == 405:
+        headers["Allow"] = ", ".join(_served(request))
     if page.asked_for(request):
         return page.refusal(request, found, status, headers)
     return JSONResponse(body_of(found), status, headers)
+
+
+def _served(request: Request) -> list[str]:
+    """The methods at this address: each is a route of its own, of which the framework names one."""
+    asked = {name: value for name, value in request.scope.items() if name in ("type", "path", "root_path")}
+    return [
+        name
+        for name in ("DELETE", "GET", "POST", "PUT")
+        if any(one.matches({**asked, "method": name})[0] is Match.FULL for one in request.app.routes)
+    ]
 
 
 def _refusal(error: Exception) -> TidegateError:
@@ -108,6 +121,8 @@ def _refusal(error: Exception) -> TidegateError:
         first: dict[str, Any] = dict(error.errors()[0])
         place = ".".join(map(str, first.get("loc", ())))
         return Unfit(f"{place}: {first.get('msg')}.", remedy="See /openapi.json.")
+    if isinstance(error, HTTPException) and error.status_code == 400:
+        return Unfit("the body cannot be parsed.", expected="JSON, in UTF-8")
     if isinstance(error, HTTPException):
         return _Plain(error)
     if isinstance(error, IntegrityError):

@@ -17,9 +17,11 @@ from sqlalchemy import Connection, Row, insert, select, update
 from . import schema
 from .database import Database
 from .events import outbox
+from .paging import Page
 
 START = "0" * 64
-PAGE = 1_000
+MOST = 1_000  # entries that are read at once
+FIRST = Page(limit=MOST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,25 +80,27 @@ def head(connection: Connection, *, lock: bool = False) -> Head:
     return Head(row.sequence, row.sha256)
 
 
-def entries(
-    connection: Connection, after: int = 0, limit: int = PAGE, gate: str | None = None
-) -> list[Entry]:
-    """The entries that follow a number, in order."""
-    table = schema.audit
-    asked = select(table).where(table.c.sequence > after).order_by(table.c.sequence).limit(limit)
-    found = connection.execute(asked if gate is None else asked.where(table.c.gate == gate))
-    return [entry_of(row) for row in found]
+def entries(connection: Connection, page: Page = FIRST) -> list[Entry]:
+    """The entries of a page, in order."""
+    return [entry_of(row) for row in page.rows(connection, schema.audit)]
 
 
 def all_entries(database: Database, after: int = 0) -> Iterator[Entry]:
     """Every entry, a page at a time."""
     while True:
         with database.reading() as connection:
-            page = entries(connection, after)
-        yield from page
-        if len(page) < PAGE:
+            found = entries(connection, Page(after, MOST))
+        yield from found
+        if len(found) < MOST:
             return
-        after = page[-1].sequence
+        after = found[-1].sequence
+
+
+def rest(connection: Connection, after: int) -> Iterator[Entry]:
+    """Every entry that follows a number, in one transaction."""
+    while found := entries(connection, Page(after, MOST)):
+        yield from found
+        after = found[-1].sequence
 
 
 def entry_of(row: Row[Any]) -> Entry:

@@ -4,12 +4,14 @@ import dataclasses
 from collections.abc import Iterator
 
 import polars as pl
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import ARRAY, BigInteger, Connection, func, insert, literal, select
 
 from ..errors import LogError
 from ..logs.sources import stacked
 from . import schema
 from .ingest import unpacked
+
+AT_ONCE = 100  # batches that are fetched together
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +30,16 @@ class Batch:
 def store(connection: Connection, batch: Batch, content: bytes, keys: list[int]) -> None:
     """Keep a batch and the keys of its episodes; the database refuses a key that is there already."""
     connection.execute(insert(schema.batches).values(**dataclasses.asdict(batch), content=content))
-    if keys:
-        rows = [{"gate": batch.gate, "key": key, "batch": batch.number} for key in keys]
-        connection.execute(insert(schema.episode_keys), rows)
+    if not keys:
+        return
+    table = schema.episode_keys
+    if connection.dialect.name == "postgresql":  # in one word, where each is a trip
+        many = func.unnest(literal(keys, ARRAY(BigInteger)))
+        rows = select(literal(batch.gate, BigInteger), many, literal(batch.number))
+        connection.execute(insert(table).from_select([table.c.gate, table.c.key, table.c.batch], rows))
+    else:
+        each = [{"gate": batch.gate, "key": key, "batch": batch.number} for key in keys]
+        connection.execute(insert(table), each)
 
 
 def load(connection: Connection, gate: int, first: int, last: int, columns: list[str]) -> pl.DataFrame:
@@ -57,13 +66,11 @@ def first_of_history(connection: Connection, gate: int, last: int, history: int 
 
 def _contents(connection: Connection, gate: int, first: int, last: int) -> Iterator[bytes]:
     table = schema.batches
-    asked = (
-        select(table.c.content)
-        .where(table.c.gate == gate, table.c.number.between(first, last))
-        .order_by(table.c.number)
-    )
-    for row in connection.execution_options(yield_per=100).execute(asked):
-        yield bytes(row.content)
+    for start in range(first, last + 1, AT_ONCE):
+        these = table.c.number.between(start, min(last, start + AT_ONCE - 1))
+        asked = select(table.c.content).where(table.c.gate == gate, these).order_by(table.c.number)
+        for row in connection.execute(asked):
+            yield bytes(row.content)
 
 
 def _with_columns(frame: pl.DataFrame, columns: list[str]) -> pl.DataFrame:

@@ -4,12 +4,18 @@ A transaction of `writing` is durable when its block ends: SQLite syncs its log 
 synchronous FULL), PostgreSQL does by itself. On SQLite a writer locks the file at its first word (BEGIN
 IMMEDIATE), so that it never finds out in the middle that somebody else was quicker; on PostgreSQL whoever
 writes locks the row of its gate first, then that of a budget, and the head of the audit chain last.
+
+On PostgreSQL every word is a trip to another process, and on a busy machine each trip may have to wait for a
+processor. So `reading` says nothing there but its questions: no BEGIN, no COMMIT, and no greeting to a
+connection that was just used.
 """
 
 import contextlib
 import datetime
+import functools
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +24,7 @@ import alembic.command
 import alembic.config
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
 
 from ..errors import SettingsError
 from .refusals import NoRoom, is_full
@@ -27,6 +33,7 @@ log = logging.getLogger("tidegate.service")
 PATIENCE = 30.0  # seconds that a writer waits for another process
 MIGRATING = 7_304_117  # the advisory lock of PostgreSQL that a migration holds
 POOL = 20
+IDLE = 1.0  # seconds after which a connection is asked whether it still stands
 Clock = Callable[[], datetime.datetime]
 
 
@@ -47,6 +54,7 @@ class Database:
         self.url, self.clock = url, clock
         self.engine = _engine(url)
         self.embedded = self.engine.dialect.name == "sqlite"
+        self._asking = self.engine if self.embedded else _engine(url, isolation_level="AUTOCOMMIT")
         self._writer = threading.Lock()  # threads of this process queue here, and not at the file
 
     def now(self) -> str:
@@ -59,9 +67,18 @@ class Database:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction that changes nothing."""
-        with self.engine.connect() as connection, connection.begin():
+        """Questions that change nothing; on PostgreSQL each sees what is there when it is asked."""
+        with self._asking.connect() as connection, connection.begin():
             yield connection
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[Connection]:
+        """Questions that change nothing, and all see one moment."""
+        with self.engine.connect() as connection:
+            if not self.embedded:
+                connection.execution_options(isolation_level="REPEATABLE READ")
+            with connection.begin():
+                yield connection
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -86,6 +103,7 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+        self._asking.dispose()
 
 
 def sqlite_url(folder: Path) -> str:
@@ -116,7 +134,7 @@ def room_needed() -> Iterator[None]:
         raise NoRoom from error
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, **choices: Any) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError as error:
@@ -129,8 +147,25 @@ def _engine(url: str) -> Engine:
         event.listen(engine, "begin", _begin)
         return engine
     if parsed.drivername == "postgresql+psycopg":
-        return create_engine(parsed, pool_size=POOL, max_overflow=POOL, pool_pre_ping=True)
+        engine = create_engine(parsed, pool_size=POOL, max_overflow=POOL, **choices)
+        event.listen(engine, "checkin", _note_use)
+        event.listen(engine, "checkout", functools.partial(_ask_after, engine))
+        return engine
     raise SettingsError(f"the database is of kind '{parsed.drivername}'.", expected=_EXPECTED)
+
+
+def _note_use(_: Any, record: Any) -> None:
+    record.info["used"] = time.monotonic()
+
+
+def _ask_after(engine: Engine, connection: Any, record: Any, _: Any) -> None:
+    """A connection that was idle may have lost its server; then all are made anew."""
+    if time.monotonic() - record.info.get("used", time.monotonic()) <= IDLE:
+        return
+    try:
+        engine.dialect.do_ping(connection)
+    except Exception as error:
+        raise InvalidatePoolError from error
 
 
 _EXPECTED = "postgresql+psycopg://USER@HOST/NAME, or none for the embedded one"

@@ -61,7 +61,9 @@ class GateDefinition(BaseModel):
 
     candidate: Name = Field(description=f"The new policy: {SPECS}.")
     safe: Name = Field("behavior", description="The policy you trust, given in the same way.")
-    candidate_from: Name = Field("", description="this-log, elsewhere, or before:TIME.")
+    candidate_from: Name = Field(
+        "", description="this-log, elsewhere, or before:TIME; needed if the candidate is a file."
+    )
 
     episode: Name = Field("episode", description="Column of the episode; empty if each row is one.")
     step: Name = Field("step", description="Column of the step within the episode.")
@@ -212,12 +214,23 @@ class GateDefinition(BaseModel):
             self.valid_for,  # type: ignore[arg-type]
         )
         parse_origin(self.candidate_from or None)
+        self._require_origin()
         if self.budget:
             require_name("a budget", self.budget)
             require_p_value(self.settings)
         if self.mode is Mode.RELEASE:
             self._require_watchable()
         return self
+
+    def _require_origin(self) -> None:
+        """A file is uploaded without the record of its training, so somebody has to say what made it."""
+        if self.specs[0].kind is SpecKind.POLICY and not self.candidate_from:
+            raise SettingsError(
+                "the candidate is a file, and nothing says with which episodes it was made: it would be "
+                "tested on those too.",
+                expected="candidate_from: elsewhere, or before:TIME",
+                remedy="Name the time of the last episode that its search has seen (`candidate_from`).",
+            )
 
     def _require_watchable(self) -> None:
         """A release is watched, and after it the candidate is what logs."""

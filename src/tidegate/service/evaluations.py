@@ -9,7 +9,7 @@ import dataclasses
 import uuid
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, func, insert, select, text, update
+from sqlalchemy import Connection, Row, Select, func, insert, or_, select, text, update
 
 from . import audit, batches, registry, schema
 from .answers import Answer, Asked
@@ -91,7 +91,7 @@ def claim(connection: Connection, worker: str) -> Claim | None:
     table, now = schema.evaluations, clock(connection)
     asked = (
         light()
-        .where(table.c.status == WAITING, table.c.lease < now)
+        .where(table.c.status == WAITING, lapsed(table.c.lease, now, LEASE))
         .order_by(table.c.sequence)
         .limit(1)
         .with_for_update(skip_locked=True)
@@ -177,6 +177,11 @@ def clock(connection: Connection) -> float:
     if connection.dialect.name == "sqlite":
         return float(connection.execute(text("SELECT (julianday('now') - 2440587.5) * 86400")).scalar_one())
     return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+
+
+def lapsed(lease: Any, now: float, length: float) -> Any:
+    """Whether a lease has run out; one that is longer than leases are is of a clock that was set back."""
+    return or_(lease < now, lease > now + length + 1)
 
 
 def _held(claim: Claim) -> Any:

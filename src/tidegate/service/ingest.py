@@ -32,7 +32,7 @@ MEDIA = {
     "application/vnd.apache.parquet": Format.PARQUET,
 }
 GROWTH = 64  # times the size of the body that its table may take: a small Parquet file may claim to be huge
-LEAST_ROOM = 64 * 2**20
+LEAST_ROOM, MOST_ROOM = 64 * 2**20, 2**30
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ def read_rows(
     body: bytes, format: Format, definition: GateDefinition, policies: dict[str, PolicyFile]
 ) -> Rows:
     """The rows of a request, if this gate can use them; `policies` are its files, by hash."""
-    limit = MemoryLimit(max(LEAST_ROOM, GROWTH * len(body)))
+    limit = MemoryLimit(min(MOST_ROOM, max(LEAST_ROOM, GROWTH * len(body))))
     frame, numbers = parse(body, BODY, format, limit)
     table = Table(frame, Places(("",), (0,), numbers), BODY)
     columns = definition.columns

@@ -1,5 +1,6 @@
 """How much a client may send: bytes per request, and requests per second of a token."""
 
+import re
 import threading
 import time
 from collections import OrderedDict
@@ -11,6 +12,8 @@ from ..logs.memory import in_words
 from .refusals import TooLarge, TooMany, body_of
 
 MOST_BODY = 32 * 2**20
+MOST_JSON = 2**20
+BULK = re.compile(r"/v1/(gates/[^/]+/episodes|policies)")  # which look at the token before they read
 RATE = 500.0  # requests a second, on average
 BURST = 2.0  # seconds' worth of them at once
 MOST_KNOWN = 10_000
@@ -39,15 +42,19 @@ class RateLimit:
 
 
 class BodyLimit:
-    """Count what comes, and stop where it is too much; the size that is claimed is looked at first."""
+    """Count what comes, and stop where it is too much; the size that is claimed is looked at first.
+
+    Only rows and policy files may be large: other bodies are parsed before anybody asks for the token.
+    """
 
     def __init__(self, app: ASGIApp, most: int = MOST_BODY) -> None:
         self.app, self.most = app, most
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        most = self.most if BULK.fullmatch(scope.get("path", "")) else min(self.most, MOST_JSON)
         claimed = dict(scope.get("headers", ())).get(b"content-length", b"")
-        if claimed.isdigit() and int(claimed) > self.most:
-            await self._refusal(scope, receive, send)
+        if claimed.isdigit() and int(claimed) > most:
+            await self._refusal(most, scope, receive, send)
             return
         came, refused = 0, False
 
@@ -55,9 +62,9 @@ class BodyLimit:
             nonlocal came, refused
             message = await receive()
             came += len(message.get("body", b""))
-            refused = refused or came > self.most
+            refused = refused or came > most
             if refused:
-                raise too_large(self.most)
+                raise too_large(most)
             return message
 
         async def answered(message: Message) -> None:
@@ -68,14 +75,14 @@ class BodyLimit:
             await self.app(scope, counted, answered)
         finally:
             if refused:
-                await self._refusal(scope, receive, send)
+                await self._refusal(most, scope, receive, send)
 
-    async def _refusal(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = too_large(self.most)
+    async def _refusal(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = too_large(most)
         answer = JSONResponse(body_of(refusal), refusal.status, {"Connection": "close"})
         await answer(scope, receive, send)
 
 
 def too_large(most: int) -> TooLarge:
     """The refusal of a body."""
-    return TooLarge(f"the body is larger than {in_words(most)}.", remedy="Send the rows in several requests.")
+    return TooLarge(f"the body is larger than {in_words(most)}.", remedy="Send less at once.")

@@ -73,7 +73,7 @@ def gate_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str
 def policy_summary(connection: Connection, gate: registry.Gate, now: str) -> dict[str, Any]:
     """Which policy runs now, without its file."""
     found = standing.standing(connection, gate.row, gate.definition, now)
-    definition = registry.definition_at(connection, gate.id, found.version)
+    definition = registry.definition_of_version(connection, gate, found.version)
     spec = definition.candidate if found.policy == standing.CANDIDATE else definition.safe
     return {
         "gate": gate.name,
@@ -97,7 +97,7 @@ def policy_data(connection: Connection, gate: registry.Gate, now: str) -> dict[s
 def verdict_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str, Any]:
     """The newest decision that is still good; it is never computed here."""
     found = standing.newest(connection, gate.row)
-    if found is None or not now < found.expires_at:
+    if found is None or standing.why_over(found, now) is not None:
         return {**NOTHING, "gate": gate.name, "version": gate.version}
     return evaluation_data(connection, found, gate.name, gate.definition)
 

@@ -56,7 +56,9 @@ def prove(database: Database, replay: str | None = None, noted: str | None = Non
         faults += walk.faults(entry)
         with database.reading() as connection:
             faults += _against_tables(connection, entry)
-    with database.reading() as connection:
+    with database.snapshot() as connection:  # a service at work adds entries all the time
+        for entry in audit.rest(connection, walk.last.sequence):
+            faults += (*walk.faults(entry), *_against_tables(connection, entry))
         faults += walk.ends(connection)
     if noted is not None:
         faults += walk.lacks(noted)
@@ -98,6 +100,9 @@ class _Walk:
             "episodes.ingested": select(func.count()).select_from(schema.batches),
             "gate.defined": select(func.count()).select_from(schema.definitions),
             "approval.given": select(func.count()).select_from(schema.approvals),
+            "token.created": select(func.count()).select_from(schema.tokens),
+            "token.revoked": select(func.count(schema.tokens.c.revoked_at)),
+            "policy.uploaded": select(func.count()).select_from(schema.policy_files),
             "evaluation.decided": select(func.count(schema.evaluations.c.decision)),
         }
         for kind, asked in counted.items():
@@ -148,6 +153,20 @@ def _policy(connection: Connection, entry: Entry) -> Faults:
         yield "the policy's file was changed."
 
 
+def _token(connection: Connection, entry: Entry) -> Faults:
+    table, told = schema.tokens, entry.content
+    row = connection.execute(select(table).where(table.c.name == told["name"])).first()
+    stored = None if row is None else {name: getattr(row, name) for name in told}
+    if stored != told:
+        yield f"the token '{told['name']}' may something else now."
+
+
+def _revoked(connection: Connection, entry: Entry) -> Faults:
+    table, name = schema.tokens, entry.content["name"]
+    if connection.execute(select(table.c.revoked_at).where(table.c.name == name)).scalar() != entry.at:
+        yield f"the token '{name}' is valid again."
+
+
 def _approval(connection: Connection, entry: Entry) -> Faults:
     table, told = schema.approvals, entry.content
     row = connection.execute(select(table).where(table.c.evaluation == told["evaluation"])).first()
@@ -196,6 +215,8 @@ _CHECKS: dict[str, Callable[[Connection, Entry], Faults]] = {
     "episodes.ingested": _batch,
     "gate.defined": _definition,
     "policy.uploaded": _policy,
+    "token.created": _token,
+    "token.revoked": _revoked,
     "approval.given": _approval,
     "evaluation.decided": _decision,
 }

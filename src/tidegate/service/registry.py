@@ -99,6 +99,11 @@ def definition_at(connection: Connection, gate: int, version: int) -> GateDefini
     return parsed(connection.execute(asked).scalar_one())
 
 
+def definition_of_version(connection: Connection, gate: Gate, version: int) -> GateDefinition:
+    """The same, without a question to the database if it is the present version."""
+    return gate.definition if version == gate.version else definition_at(connection, gate.id, version)
+
+
 @functools.lru_cache(256)
 def parsed(text: str) -> GateDefinition:
     """A stored definition."""

@@ -1,6 +1,7 @@
 """Which policy runs now, and what changes it: releases, approvals, rollbacks. Nothing here computes."""
 
 import dataclasses
+import datetime
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,11 +9,13 @@ from sqlalchemy import Connection, Row, func, insert, select, update
 
 from ..reasons import Status
 from . import audit, schema
+from .database import stamp
 from .definitions import GateDefinition, Mode
 from .refusals import Conflict, NotAllowed
 
 CANDIDATE, SAFE = "candidate", "safe"
 APPROVED, REJECTED = "approved", "rejected"
+STEP_BACK = datetime.timedelta(minutes=5)  # by which a clock may be corrected unnoticed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +49,9 @@ def standing(connection: Connection, gate: Row[Any], definition: GateDefinition,
     found = newest(connection, gate)
     if found is None:
         return Standing(SAFE, "nothing has been decided yet.", gate.version, None)
-    if not now < found.expires_at:
-        return Standing(SAFE, f"the decision was good until {found.expires_at}.", gate.version, found.id)
+    over = why_over(found, now)
+    if over is not None:
+        return Standing(SAFE, over, gate.version, found.id)
     said = approval(connection, found.id) if definition.approvers else None
     status = effective_status(found, definition, said)
     if status is Status.PASS:
@@ -56,6 +60,20 @@ def standing(connection: Connection, gate: Row[Any], definition: GateDefinition,
     return Standing(
         SAFE, "the newest decision keeps the safe policy.", gate.version, found.id, found.expires_at
     )
+
+
+def why_over(evaluation: Row[Any], now: str) -> str | None:
+    """Why a decision is no longer good; None if it is.
+
+    One from a time that the clock has yet to reach was made before the clock was set back, and would be good
+    for too long.
+    """
+    if not now < evaluation.expires_at:
+        return f"the decision was good until {evaluation.expires_at}."
+    latest = datetime.datetime.fromisoformat(now) + STEP_BACK
+    if evaluation.decided_at > stamp(latest):
+        return f"the decision is of {evaluation.decided_at}, and the clock was set back since."
+    return None
 
 
 def approval(connection: Connection, evaluation: str) -> Row[Any] | None:
@@ -185,5 +203,6 @@ def _require_waiting(connection: Connection, gate: Row[Any], evaluation: Row[Any
     latest = newest(connection, gate)
     if latest is None or latest.id != evaluation.id:
         raise Conflict("the gate has decided anew, was defined anew or rolled back since this evaluation.")
-    if not now < evaluation.expires_at:
-        raise Conflict(f"the decision was good until {evaluation.expires_at}.", remedy="Evaluate again.")
+    over = why_over(evaluation, now)
+    if over is not None:
+        raise Conflict(over, remedy="Evaluate again.")

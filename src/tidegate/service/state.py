@@ -5,6 +5,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Annotated, Any
 
+from anyio import CapacityLimiter
 from fastapi import Depends, Header, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import BaseModel
@@ -17,6 +18,7 @@ from .naming import PATTERN
 from .refusals import NoToken
 from .tokens import Holder, Scope, holder_of
 
+ACCEPTING = 4
 bearer = HTTPBearer(auto_error=False, description="A token from `tidegate token new`.")
 
 
@@ -29,6 +31,8 @@ class State:
     ready: Callable[[], bool]
     limit: RateLimit
     metrics: Metrics
+    accepting: CapacityLimiter = dataclasses.field(default_factory=lambda: CapacityLimiter(ACCEPTING))
+    """Threads for rows, which take memory and time, so that other requests always find one."""
 
 
 async def state_of(request: Request) -> State:

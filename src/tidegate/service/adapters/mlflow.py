@@ -20,12 +20,11 @@ from .. import evaluations, registry
 from ..database import Database
 from ..events import endpoints, signing
 from ..events.tables import ACTIVE, model_versions
-from ..refusals import NoToken, TooLarge, Unfit
+from ..refusals import NoToken, Unfit
 from ..state import GateName, Shared, refusals
 
 router = APIRouter(prefix="/v1/adapters/mlflow", tags=["adapters"])
 TOLERANCE = 300  # seconds
-MOST_BODY = 2**20
 BY = "mlflow"
 BODY: dict[str, Any] = {
     "requestBody": {
@@ -81,8 +80,6 @@ async def hear(
 ) -> dict[str, Any]:
     """A registry tells of a model; a new version of the gate's model is decided on."""
     body = await request.body()
-    if len(body) > MOST_BODY:
-        raise TooLarge("a message of a registry is at most one mebibyte.")
     message = Message(delivery, timestamp, signature, body)
     heard = await run_in_threadpool(_heard, shared.database, gate, message)
     shared.wake()

@@ -24,7 +24,9 @@ CONTEXT: dict[str, Any] = {
     "requestBody": {
         "required": False,
         "content": {
-            "application/json": {"schema": {"type": "object", "properties": {"context": {"type": "object"}}}}
+            "application/json": {
+                "schema": {"type": "object", "properties": {"context": {"type": ["object", "null"]}}}
+            }
         },
     }
 }

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from ...reasons import Status, Verdict
 from .. import schema
+from ..paging import Page
 from .tables import ACTIVE, PENDING, deliveries, endpoints, events
 
 if TYPE_CHECKING:
@@ -55,10 +56,9 @@ def note(connection: Connection, entry: "Entry") -> None:
         connection.execute(insert(deliveries), rows)
 
 
-def page(connection: Connection, after: int, limit: int, gate: str | None) -> list[dict[str, Any]]:
-    """Events after a number, in order, with what became of their deliveries."""
-    asked = select(events).where(events.c.sequence > after).order_by(events.c.sequence).limit(limit)
-    found = list(connection.execute(asked if gate is None else asked.where(events.c.gate == gate)))
+def shown(connection: Connection, page: Page) -> list[dict[str, Any]]:
+    """The events of a page, with what became of their deliveries."""
+    found = page.rows(connection, events)
     numbers = [one.sequence for one in found]
     told: dict[int, list[dict[str, Any]]] = {number: [] for number in numbers}
     sent = select(deliveries).where(deliveries.c.event.in_(numbers)).order_by(deliveries.c.endpoint)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, select, update
 
-from ..evaluations import clock
+from ..evaluations import clock, lapsed
 from ..refusals import NotFound
 from . import endpoints as places
 from .tables import ACTIVE, DEAD, DELIVERED, GONE, PENDING, deliveries, endpoints, events
@@ -71,7 +71,7 @@ def settle(
         "lease": 0.0,
         "at": at,
         "status": outcome.status,
-        "problem": outcome.problem[:200],
+        "problem": "".join(one if one.isprintable() else " " for one in outcome.problem[:200]),
     }
     if outcome.delivered:
         values["state"] = DELIVERED
@@ -109,10 +109,11 @@ def retry(connection: Connection, event: str) -> int:
 
 def _next(connection: Connection, now: float, *, lock: bool) -> Row[Any] | None:
     other = deliveries.alias()
-    busy = select(other.c.endpoint).where(other.c.state == PENDING, other.c.lease >= now)
+    busy = select(other.c.endpoint).where(other.c.state == PENDING, ~lapsed(other.c.lease, now, LEASE))
     asked = (
         select(deliveries)
-        .where(deliveries.c.state == PENDING, deliveries.c.due <= now, deliveries.c.lease < now)
+        .where(deliveries.c.state == PENDING, deliveries.c.due <= now)
+        .where(lapsed(deliveries.c.lease, now, LEASE))
         .where(deliveries.c.endpoint.not_in(busy))
         .order_by(deliveries.c.due, deliveries.c.event)
         .limit(1)

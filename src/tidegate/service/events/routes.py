@@ -2,10 +2,11 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..naming import PATTERN
+from ..paging import Asked
 from ..state import Admin, Reader, Shared, refusals
 from . import endpoints, outbox, queue, shapes, signing
 
@@ -27,17 +28,10 @@ class EndpointAsked(BaseModel):
 
 
 @router.get("/events", response_model=shapes.EventList, responses=refusals())
-def list_events(
-    shared: Shared,
-    _: Reader,
-    after: Annotated[int, Query(ge=0, le=2**62)] = 0,
-    limit: Annotated[int, Query(ge=1, le=1_000)] = 100,
-    gate: Annotated[str | None, Query(pattern=PATTERN)] = None,
-) -> dict[str, Any]:
+def list_events(shared: Shared, _: Reader, page: Asked) -> dict[str, Any]:
     """The events after a number, in order, with their deliveries."""
     with shared.database.reading() as connection:
-        data = outbox.page(connection, after, limit, gate)
-    return {"data": data, "next": data[-1]["sequence"] if data else after}
+        return page.answer(outbox.shown(connection, page))
 
 
 @router.post("/events/{id}/retry", response_model=shapes.RetriedAnswer, responses=refusals(404, 507))

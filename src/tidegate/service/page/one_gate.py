@@ -3,10 +3,11 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import ValidationError
 
 from .. import evaluations, presenting, registry, standing
 from ..answers import Asked
-from ..refusals import Conflict
+from ..refusals import Conflict, Unfit
 from ..routes import gates as resource
 from ..state import GateName, Shared
 from ..tokens import Scope
@@ -81,7 +82,10 @@ def roll_back(gate: GateName, shared: Shared, found: SignedIn, given: Sent) -> R
         policy = presenting.policy_summary(connection, owner, shared.database.now())
     if str(policy["evaluation"]) != given.get("evaluation"):
         raise Conflict(f"'{gate}' has decided anew since the page was loaded.", remedy="Look again.")
-    said = resource.Rollback.model_validate({"comment": given.get("comment", "")})
+    try:
+        said = resource.Rollback(comment=given.get("comment", ""))
+    except ValidationError as error:
+        raise Unfit("the form cannot be read.", expected="a comment of at most 2,000 characters") from error
     resource.roll_back(gate, said, shared, found.who)
     return answering.gone_to(f"/gates/{gate}", "rolled-back")
 

@@ -102,7 +102,7 @@ def pending(connection: Connection, gate: registry.Gate, now: str) -> Row[Any] |
     row = standing.newest(connection, gate.row)
     if row is None or row.status != Status.PASS.value or not gate.definition.approvers:
         return None
-    waits = now < row.expires_at and standing.approval(connection, row.id) is None
+    waits = standing.why_over(row, now) is None and standing.approval(connection, row.id) is None
     return row if waits else None
 
 

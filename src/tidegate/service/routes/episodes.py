@@ -1,10 +1,11 @@
 """Episodes in."""
 
+import functools
 from typing import Annotated, Any
 
+from anyio import to_thread
 from fastapi import APIRouter, Header, Request
 from fastapi.responses import JSONResponse
-from starlette.concurrency import run_in_threadpool
 
 from .. import accepting
 from ..answers import Asked
@@ -40,9 +41,8 @@ async def ingest(
     """Store episodes: all rows of the request or none. When this answers, they are on the disk."""
     body = await request.body()
     asked = Asked.of(f"/v1/gates/{gate}/episodes", key, content_type.encode(), body)
-    answer = await run_in_threadpool(
-        accepting.accept, shared.database, gate, body, content_type, asked, who.name
-    )
+    accept = functools.partial(accepting.accept, shared.database, gate, body, content_type, asked, who.name)
+    answer = await to_thread.run_sync(accept, limiter=shared.accepting)
     shared.wake()
     return repeated(answer)
 

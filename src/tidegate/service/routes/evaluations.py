@@ -30,7 +30,7 @@ class Word(BaseModel):
     """What a person says about a decision."""
 
     state: Literal["approved", "rejected"]
-    comment: str = Field("", max_length=2_000)
+    comment: shapes.Comment = ""
 
 
 @router.post(
@@ -88,7 +88,8 @@ def show_record(id: EvaluationId, shared: Shared, _: Reader) -> Response:
 def approve(id: EvaluationId, said: Word, shared: Shared, who: Approver, key: Key = None) -> JSONResponse:
     """Approve or reject a decision that waits for it. This is said once, and never changed."""
     database = shared.database
-    request = Asked.of(f"/v1/evaluations/{id}/approval", key, json.dumps(said.model_dump()).encode())
+    content = json.dumps({**said.model_dump(), "by": who.name})  # nobody repeats another one's word
+    request = Asked.of(f"/v1/evaluations/{id}/approval", key, content.encode())
     with database.writing() as connection:
         owner = registry.of_id(connection, evaluations.of_id(connection, id).gate)
         owner = registry.current(connection, owner.name, lock=True)

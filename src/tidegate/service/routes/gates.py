@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from .. import presenting, registry, standing
 from ..definitions import GateDefinition
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/v1/gates", tags=["gates"])
 class Rollback(BaseModel):
     """Why."""
 
-    comment: str = Field("", max_length=2_000)
+    comment: shapes.Comment = ""
 
 
 @router.get("", response_model=shapes.GateList, responses=refusals())

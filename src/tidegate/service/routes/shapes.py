@@ -1,12 +1,14 @@
 """The shapes of answers, for the OpenAPI document and for whoever reads it."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from ..definitions import GateDefinition
 
 StatusWord = Literal["pass", "fail", "inconclusive", "in_progress", "error"]
+# Of a person. PostgreSQL keeps no NUL in a text.
+Comment = Annotated[str, Field(max_length=2_000, pattern=r"^[^\x00]*$")]
 DecidedWord = Literal["pass", "fail", "inconclusive", "error"]
 
 
