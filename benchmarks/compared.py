@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +106,9 @@ def obp_switches(worlds: Sequence[World], python: Path) -> tuple[list[bool], lis
     """By obp's point estimates and interval of the candidate, and by intervals that do not overlap."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "logs.npz"
-        parts = {name: np.stack([one.log[name] for one in worlds]) for name in ("action", "reward")}
+        parts: dict[str, Any] = {
+            name: np.stack([one.log[name] for one in worlds]) for name in ("action", "reward")
+        }
         np.savez(path, **parts, behavior=BEHAVIOR, safe=SAFE, candidate=CANDIDATE)
         command = [python, OBP, path]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
