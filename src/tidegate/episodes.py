@@ -147,8 +147,10 @@ class EpisodeLog(eqx.Module):
     @property
     def lengths(self) -> Integers:
         """How many steps each row holds."""
-        rows = np.broadcast_to(self.layout.spread(np.arange(self.capacity)), self.mask.shape)
-        return np.bincount(rows[np.asarray(self.mask)], minlength=self.capacity)
+        mask = np.asarray(self.mask)
+        if not isinstance(self.layout, Ragged):
+            return np.asarray(np.count_nonzero(mask, axis=1))
+        return np.bincount(np.asarray(self.layout.rows)[mask], minlength=self.capacity)
 
     @property
     def num_episodes(self) -> int:

@@ -139,6 +139,8 @@ def sample_folds(sample: EpisodeLog, odd: Any, rooms: Sequence[int]) -> tuple[Ep
 
 def on_grid(log: EpisodeLog, num_steps: int) -> EpisodeLog:
     """The same episodes, each with room for so many steps."""
+    if not isinstance(log.layout, Ragged) and log.num_steps == num_steps:
+        return map_leaves(np.asarray, log)
     mask = np.arange(num_steps) < log.lengths[:, None]
     return _laid(log, lambda leaf: to_grid(leaf, mask), Grid())
 
