@@ -25,9 +25,10 @@ from .bootstrap import (
 )
 from .cells import Series
 from .comparison import ComparisonTest, Terms, TwoBounds
-from .episodes import EpisodeLog, MeasuredLog, roomy
+from .episodes import EpisodeLog, roomy
 from .errors import LogError, SettingsError
 from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
+from .measured import MeasuredLog
 from .policies import Policy, lists_actions
 from .returns import (
     Gap,

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from .arrays import ArrayLike
-from .episodes import EpisodeLog, MeasuredLog
+from .episodes import EpisodeLog
 from .errors import PolicyError
 from .inputs import (
     check_min_probability,
@@ -30,6 +30,7 @@ from .inputs import (
     text,
     whole,
 )
+from .measured import MeasuredLog
 
 MAX_SUMMED = 32
 

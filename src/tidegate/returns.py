@@ -14,9 +14,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .arrays import ArrayLike, Ragged
-from .episodes import EpisodeLog, MeasuredLog
+from .episodes import EpisodeLog
 from .errors import LogError, PolicyError
 from .inputs import array_or, number
+from .measured import MeasuredLog
 from .policies import Policy
 
 ReturnEstimator: TypeAlias = Callable[[Policy, EpisodeLog, float], Float[Array, " n"]]

@@ -18,16 +18,9 @@ from ..basis import Basis, ConstantBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
 from ..comparison import Comparison
-from ..episodes import (
-    EpisodeLog,
-    HeldOutEpisodes,
-    MeasuredLog,
-    TrainingEpisodes,
-    in_time_order,
-    roomy,
-    time_order,
-)
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, in_time_order, roomy, time_order
 from ..forecast import Forecast, ForecastSettings, describe_forecast
+from ..measured import MeasuredLog
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from ..safety import RATIO_TOLERANCE, compare_once, with_room

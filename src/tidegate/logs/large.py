@@ -16,7 +16,7 @@ import polars as pl
 
 from ..arrays import Flags, Floats, Integers, in_double
 from ..door import MAX_ACTION
-from ..episodes import MeasuredLog
+from ..measured import MeasuredLog
 from ..policies import Policy
 from ..serving.features import Feature
 from .columns import Columns, TimeUnit
@@ -33,7 +33,7 @@ from .reading import LoadedLog, checked_log, misplaced_caveat, notes_on
 from .reducing import Blocks, Outline, Reduction, assembled
 from .rows import CHUNK_ROWS, LogRows, Part, open_rows
 from .sources import Source, source_paths
-from .specs import PolicySpec, resolve_policy
+from .specs import PolicySpec, SpecKind, resolve_policy
 from .stages import Stage, silent
 from .table import Table, is_text
 from .timeline import TimeMeaning, axis_numbers, holds_timestamps
@@ -104,8 +104,16 @@ class LargeLog:
     ) -> MeasuredLog:
         """Every episode, reduced; `policies` are `known` to what comes out."""
         reduce = PartReduction(self.reading, specs, task)
-        parts = self.engine.map(reduce, self.rows.parts(self.names))
+        parts = self.engine.map(reduce, self.rows.parts(self._needed(specs)))
         return assembled(self.outline, task, policies, parts)
+
+    def _needed(self, specs: tuple[PolicySpec | None, ...]) -> list[str]:
+        """The columns that these policies and the log itself need; functions and files may look at any."""
+        given = [spec for spec in specs if spec is not None]
+        if any(spec.kind in (SpecKind.PYTHON, SpecKind.POLICY) for spec in given):
+            return list(self.names)
+        needed = {*self.reading.columns.parts, *(spec.name for spec in given)}
+        return [name for name in self.names if name in needed]
 
 
 def large_log(

@@ -18,8 +18,9 @@ import numpy as np
 
 from ..arrays import ArrayLike, Floats, Integers, in_double
 from ..door import unpadded
-from ..episodes import EpisodeLog, Estimates, MeasuredLog, training_flags
+from ..episodes import EpisodeLog, training_flags
 from ..forecast import ForecastSettings
+from ..measured import Estimates, MeasuredLog
 from ..policies import MeasuredPolicy, ObservedPolicy, Policy
 from .measuring import (
     REWARD,
