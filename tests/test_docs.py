@@ -138,3 +138,20 @@ def test_everybody_who_is_cited_is_in_the_references() -> None:
     assert len(found) > 30
     for author, year in found:
         assert any(author in line and f"({year})" in line for line in known), (author, year)
+
+
+def test_references_say_where_they_are() -> None:
+    lines = (PROJECT / "docs/explanation/references.md").read_text().splitlines()
+    for line in (one for one in lines if one.startswith("- ")):
+        assert "](https://" in line or "(no DOI" in line, line
+
+
+def test_the_glossary_has_each_term_once() -> None:
+    page = (PROJECT / "docs/explanation/glossary.md").read_text()
+    terms = [
+        term
+        for line in re.findall(r"^- (\*\*.*?):", page, re.M)
+        for term in re.findall(r"\*\*(.+?)\*\*", line)
+    ]
+    assert len(terms) > 70
+    assert sorted(terms) == sorted(set(terms))
