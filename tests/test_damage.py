@@ -109,7 +109,7 @@ def test_a_broken_file_is_one_sentence(name: str, seed: int | None, tmp_path: Pa
 
 
 def refusal(files: Sequence[Path], scratch: Path) -> str:
-    """What the gate says about a log that it cannot use; the error itself, which holds on to the log, is gone."""
+    """What the gate says about a log that it cannot use; the error, which holds on to the log, is gone."""
     try:
         commands.gate(files, candidate="column:new_prob", stream=True, scratch=scratch, **SETTINGS)
     except TidegateError as error:
