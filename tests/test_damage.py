@@ -3,12 +3,13 @@
 import gzip
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,12 +102,19 @@ def test_a_broken_file_is_one_sentence(name: str, seed: int | None, tmp_path: Pa
         patch.setattr(Path, "write_text", _any_text)
         damage(files)
     left = sorted((tmp_path / "log").iterdir())
-    with pytest.raises(TidegateError, match=sentence) as refused:
-        commands.gate(
-            left, candidate="column:new_prob", stream=True, scratch=tmp_path / "scratch", **SETTINGS
-        )
-    assert "\n" not in str(refused.value)
+    told = refusal(left, tmp_path / "scratch")
+    assert re.search(sentence, told), told
+    assert "\n" not in told
     assert not [*(tmp_path / "scratch").iterdir()]
+
+
+def refusal(files: Sequence[Path], scratch: Path) -> str:
+    """What the gate says about a log that it cannot use; the error, which holds on to the log, is gone."""
+    try:
+        commands.gate(files, candidate="column:new_prob", stream=True, scratch=scratch, **SETTINGS)
+    except TidegateError as error:
+        return str(error)
+    raise AssertionError("the log was used")
 
 
 def _any_text(path: Path, text: str) -> int:

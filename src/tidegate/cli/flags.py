@@ -49,7 +49,11 @@ class LogFlags:
     log: Annotated[str, typer.Argument(metavar="LOG", help=LOG)]
     columns: Annotated[
         Path | None,
-        _column("columns", "TOML file with the names of the columns.", "FILE.toml"),
+        _column(
+            "columns",
+            "TOML file with the names of the columns; or open-bandit or vw-dsjson, whose names are known.",
+            "FILE.toml",
+        ),
     ] = None
     episode: Annotated[Text, _column("episode", "Number of the episode; '' if each row is one.", "NAME")] = (
         None
@@ -86,7 +90,9 @@ class LogFlags:
             "Those columns hold densities of continuous actions (with --log-probs: log-densities).",
         ),
     ] = False
-    format: Annotated[Text, _column("format", "parquet, csv or jsonl, if the name does not tell.")] = None
+    format: Annotated[
+        Text, _column("format", "parquet, csv, jsonl, dsjson or arrow, if the name does not tell.")
+    ] = None
     estimate_propensities: Annotated[
         bool,
         _column(

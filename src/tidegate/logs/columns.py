@@ -10,7 +10,7 @@ from typing import Any
 
 from ..door import Propensity
 from ..errors import SettingsError
-from ..inputs import flag, member, names, none_or, record_of, require_fields, text, whole
+from ..inputs import did_you_mean, flag, member, names, none_or, record_of, require_fields, text, whole
 from ..inputs import path as file_path
 
 
@@ -113,16 +113,31 @@ _LISTS = {"features", "outcomes", "actions"}
 _ENUMS: dict[str, type[enum.Enum]] = {"time_unit": TimeUnit, "propensity": Propensity}
 
 
+_EACH_ROW = {"episode": None, "step": None}
+PRESETS: dict[str, dict[str, Any]] = {
+    "open-bandit": {
+        **_EACH_ROW, "action": "item_id", "behavior_prob": "propensity_score", "reward": "click",
+        "time": "timestamp",
+    },
+    "vw-dsjson": {**_EACH_ROW, "behavior_prob": "_label_probability", "time": "Timestamp"},
+}  # fmt: skip
+
+
 def load_columns(path: str | Path) -> Columns:
-    """Read a mapping from a TOML file: the fields of `Columns`, at the top or under `[columns]`.
+    """A mapping of `PRESETS`, or from a TOML file: the fields of `Columns`, at the top or under `[columns]`.
 
     An empty string means that there is no such column; enumerations are given by name, as in
     `time_unit = "hour"` or `propensity = "log_probability"`.
     """
+    if str(path) in PRESETS:
+        return Columns(**PRESETS[str(path)])
     try:
         content = tomllib.loads(file_path("the file of columns", path).read_bytes().decode())
     except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
+        raise SettingsError(
+            f"cannot read {path}: {error.strerror or error}.{did_you_mean(str(path), [*PRESETS])}",
+            expected=f"a TOML file, or one of {', '.join(PRESETS)}",
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not TOML: {error}.", expected='as in reward = "profit"') from error
     table = content.get("columns", content)
@@ -138,7 +153,9 @@ def override_columns(columns: Columns, given: Mapping[str, Any]) -> Columns:
 
 
 def columns_of(given: Any) -> Columns:
-    """A mapping as people pass it: `Columns`, a dictionary of some of its parts, or None for all defaults."""
+    """A mapping as people pass it: `Columns`, some of its parts, its name or file, or None for defaults."""
+    if isinstance(given, str | Path):
+        return load_columns(given)
     return record_of("the mapping of columns", Columns, given)
 
 

@@ -20,8 +20,10 @@ import polars as pl
 
 from ..arrays import Integers
 from ..errors import LogError
+from .dsjson import event_columns, is_dsjson, no_decision, require_one_slot
 from .memory import MemoryLimit, in_words
 from .parquet_footer import OBJECT_BYTES, VIEW_BYTES, decoded_size, footer_length
+from .table import POSITION
 
 GZIP = b"\x1f\x8b"
 MARK = b"\xef\xbb\xbf"  # that some programs put before text
@@ -33,6 +35,7 @@ TEXT_COPIES, LIST_COPIES = 3, 8
 # Bytes of a line, and of a value in it, that Python parses because polars cannot.
 RECORD_BYTES, VALUE_BYTES = 300, 100
 PART = "read a part of the log"
+HEAD = 2**12  # bytes that tell the format
 SAMPLE = 10_000  # rows that tell the types of a CSV file; to look at all is ten times slower
 
 
@@ -42,13 +45,14 @@ class Format(enum.Enum):
     PARQUET = "Parquet"
     CSV = "CSV"
     JSONL = "JSON lines"
+    DSJSON = "dsjson"
     ARROW = "Arrow IPC"
 
 
 _SUFFIXES = {
     ".parquet": Format.PARQUET, ".pq": Format.PARQUET,
     ".csv": Format.CSV, ".tsv": Format.CSV,
-    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL,
+    ".jsonl": Format.JSONL, ".ndjson": Format.JSONL, ".dsjson": Format.DSJSON,
     ".arrow": Format.ARROW, ".feather": Format.ARROW, ".ipc": Format.ARROW,
 }  # fmt: skip
 
@@ -67,7 +71,7 @@ def parse(
     text = content.removeprefix(MARK)
     if not text or text.isspace():
         raise empty_file(name)
-    kind = format or guess(content)
+    kind = guess(content, format)
     with reading(name, kind):
         if kind is Format.PARQUET:
             _require_decoded(content, name, limit)
@@ -78,11 +82,22 @@ def parse(
         else:
             check_utf8(text, name)
             frame = (_csv if kind is Format.CSV else _jsonl)(text, name, limit)
-    rows = np.arange(frame.height)
-    if kind is Format.CSV and frame.width:
-        blank = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().to_numpy()
-        rows = rows[~blank]
+    rows = np.delete(np.arange(frame.height), dropped(kind, frame))
+    if kind is Format.DSJSON:
+        require_one_slot(frame.schema, name)
+        frame = frame.select(**event_columns(frame.schema))
     return (frame, rows) if rows.size == frame.height else (frame[rows], rows)
+
+
+def dropped(kind: Format, frame: pl.DataFrame) -> Integers:
+    """The rows that are none of the log: blank lines of CSV, lines of dsjson that are no decisions."""
+    if kind is Format.CSV and frame.width:
+        which = pl.all_horizontal(pl.all().is_null())
+    elif kind is Format.DSJSON:
+        which = no_decision(frame.schema)
+    else:
+        return np.arange(0)
+    return np.asarray(frame.with_columns(which.alias(POSITION))[POSITION].arg_true().to_numpy(), np.int64)
 
 
 def empty_file(name: str) -> LogError:
@@ -90,13 +105,15 @@ def empty_file(name: str) -> LogError:
     return LogError(f"{name} is empty.", expected="a table with one row per step")
 
 
-def guess(content: bytes) -> Format:
-    """The format that the first bytes of a file suggest."""
-    if content.startswith(b"PAR1"):
+def guess(content: bytes, format: Format | None) -> Format:
+    """The format that was named, or that the first bytes of a file suggest; events tell by their keys."""
+    if format is None and content.startswith(b"PAR1"):
         return Format.PARQUET
-    if content.startswith(b"ARROW1"):
+    if format is None and content.startswith(b"ARROW1"):
         return Format.ARROW
-    return Format.JSONL if content.lstrip().startswith(b"{") else Format.CSV
+    lines = format is None and content.removeprefix(MARK).lstrip().startswith(b"{")
+    kind = format or (Format.JSONL if lines else Format.CSV)
+    return Format.DSJSON if kind is Format.JSONL and is_dsjson(content[:HEAD]) else kind
 
 
 def bounded_read(stream: IO[bytes] | gzip.GzipFile, name: str, limit: MemoryLimit, packed: str = "") -> bytes:

@@ -10,15 +10,14 @@ from urllib.parse import unquote
 import polars as pl
 
 from ..errors import LogError
-from .formats import GZIP, Format, empty_file, format_of, guess, parse, reading
+from .formats import GZIP, HEAD, Format, empty_file, format_of, guess, parse, reading
 from .frames import frame_in_memory, minari_frame
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
 from .sources import Source, bytes_of, source_paths, stacked
 from .text_survey import surveyed_text
-from .texts import opened
+from .texts import TEXTS, opened
 
-HEAD = 2**12  # bytes that tell the format
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called in place of a missing value
 
 
@@ -93,7 +92,7 @@ def _piece(file: _File, format: Format | None, hive: pl.Schema, limit: MemoryLim
     head, packed = _head(file)
     if not head or (head.isspace() and len(head) < HEAD):
         raise empty_file(file.name)
-    kind = format or format_of(file.path) or guess(head)
+    kind = guess(head, format or format_of(file.path))
     with reading(file.name, kind):
         piece = _read(file, kind, packed, limit)
     own = {name: hive[name] for name, _ in file.folders}
@@ -112,9 +111,9 @@ def _head(file: _File) -> tuple[bytes, bool]:
 
 def _read(file: _File, kind: Format, packed: bool, limit: MemoryLimit) -> Piece:
     path, name = str(file.path), file.name
-    if kind in (Format.CSV, Format.JSONL):
+    if kind in TEXTS:
         text = surveyed_text(path, name, packed, kind, limit)
-        return Piece(name, path, kind, text.kinds, text.span, text.span - text.blank.size, text=text)
+        return Piece(name, path, kind, text.columns, text.span, text.span - text.blank.size, text=text)
     if packed:  # its table of contents is at the end: all of it must be unpacked
         frame = parse(bytes_of(file.path, limit), name, kind, limit)[0]
         return Piece(name, path, kind, frame.schema, frame.height, frame.height, frame=frame)

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from ..arrays import Integers
+from .dsjson import needed, require_one_slot
 from .engines import Threads
 from .formats import (
     COPIES,
@@ -27,6 +28,7 @@ from .formats import (
     Format,
     check_fields,
     check_utf8,
+    dropped,
     empty_file,
     filled_lines,
     plain_json,
@@ -133,11 +135,10 @@ def _counted(text: Text, limit: MemoryLimit) -> Text:
 
     def blank(block: bytes) -> tuple[int, int, Integers]:
         rows = block.count(b"\n") + 1
-        needed = TEXT_COPIES * len(block) + COPIES * VIEW_BYTES * rows * len(text.kinds)
-        require_table(rows, len(text.kinds), needed, f"a part of {text.name}", limit)
+        room = TEXT_COPIES * len(block) + COPIES * VIEW_BYTES * rows * len(text.kinds)
+        require_table(rows, len(text.kinds), room, f"a part of {text.name}", limit)
         frame = text.parsed(block, text.kinds.names())
-        empty = frame.select(pl.all_horizontal(pl.all().is_null())).to_series().arg_true().to_numpy()
-        return len(block), frame.height, empty if text.format is Format.CSV else empty[:0]
+        return len(block), frame.height, dropped(text.format, frame)
 
     found = [*Threads().map(blank, (block for block, _ in _blocks(text, limit)))]
     text = _placed(text, [size for size, _, _ in found], [rows for _, rows, _ in found])
@@ -188,6 +189,9 @@ def _plain(text: Text, limit: MemoryLimit) -> Text | None:
         witnesses = dict.fromkeys(_witness(kinds) for _, _, kinds in found)
         kinds = pl.read_ndjson(b"".join(witnesses), infer_schema_length=None).schema
         text = dataclasses.replace(text, kinds=kinds)
+        if text.format is Format.DSJSON:
+            require_one_slot(kinds, text.name)
+            return _counted(dataclasses.replace(text, kinds=needed(kinds)), limit)
         if all(one == kinds for _, rows, one in found if rows):
             return _placed(text, [size for size, _, _ in found], [rows for _, rows, _ in found])
         return _counted(text, limit)
@@ -214,12 +218,14 @@ def _records(text: Text, limit: MemoryLimit) -> Text:
     rows = 0
     for block, _ in _blocks(text, limit):
         lines = filled_lines(block)
-        needed = RECORD_BYTES * len(lines) + VALUE_BYTES * block.count(b":") + TEXT_COPIES * len(block)
-        limit.require(needed, f"{text.name}, whose lines differ in shape,", remedy="write it as Parquet")
+        room = RECORD_BYTES * len(lines) + VALUE_BYTES * block.count(b":") + TEXT_COPIES * len(block)
+        limit.require(room, f"{text.name}, whose lines differ in shape,", remedy="write it as Parquet")
         for line in lines:
             rows += 1
             for name, value in record(line, f"{text.name}, row {rows}").items():
                 wide = isinstance(value, int) and not -(2**63) <= value < 2**63
                 witnesses.setdefault(name, {})[type(value), wide] = value
     kinds = {name: series(name, [*found.values()]).dtype for name, found in witnesses.items()}
+    if text.format is Format.DSJSON:
+        require_one_slot(pl.Schema(kinds), text.name)
     return _counted(dataclasses.replace(text, kinds=pl.Schema(kinds), records=True), limit)

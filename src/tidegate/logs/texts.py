@@ -16,10 +16,12 @@ import polars as pl
 
 from ..arrays import Integers
 from ..errors import LogError
+from .dsjson import event_columns
 from .formats import Format, filled_lines, record, series
 from .memory import MemoryLimit, in_words
 from .table import POSITION
 
+TEXTS = {Format.CSV, Format.JSONL, Format.DSJSON}
 BLOCK = 2**23  # bytes that are parsed at a time, about
 LONGEST = 2**26  # of a row; a quote that is never closed would make the rest of the file one row
 Stream: TypeAlias = IO[bytes] | gzip.GzipFile
@@ -30,8 +32,8 @@ class Text:
     """A file of text and where its blocks begin.
 
     Block i holds the bytes from `begins[i]` to `begins[i + 1]` of the unpacked text, and the rows from
-    `firsts[i]` to `firsts[i + 1]`. `blank` are the rows of a CSV file without any value. Of JSON lines that
-    polars cannot parse, each line is a record that Python parses.
+    `firsts[i]` to `firsts[i + 1]`. `blank` are the rows that are none of the log, such as blank lines of CSV.
+    Of JSON lines that polars cannot parse, each line is a record that Python parses.
     """
 
     path: str
@@ -47,6 +49,13 @@ class Text:
     records: bool = False
 
     @property
+    def columns(self) -> pl.Schema:
+        """The columns of the log that the text holds."""
+        if self.format is not Format.DSJSON:
+            return self.kinds
+        return pl.DataFrame(schema=self.kinds).select(**event_columns(self.kinds)).schema
+
+    @property
     def span(self) -> int:
         return int(self.firsts[-1])
 
@@ -60,7 +69,7 @@ class Text:
                 if begin >= stop:
                     return
                 content = stream.read(int(self.begins[block + 1] - self.begins[block]))
-                frame = self.parsed(content, names)
+                frame = self._selected(content, names)
                 if frame.height != end - begin:
                     raise LogError(f"{self.name} has changed while it was read.", remedy="Read it again.")
                 yield self._placed(frame, begin, max(begin, start), min(end, stop))
@@ -72,6 +81,15 @@ class Text:
             rows = np.setdiff1d(rows, blank, assume_unique=True)
         kept = frame[start - begin : stop - begin] if blank.size == 0 else frame[rows - begin]
         return kept.with_columns(pl.Series(POSITION, rows))
+
+    def _selected(self, content: bytes, names: Sequence[str]) -> pl.DataFrame:
+        """These columns of the log."""
+        if self.format is not Format.DSJSON:
+            return self.parsed(content, names)
+        columns = event_columns(self.kinds)
+        wanted = {name: columns[name] for name in names}
+        roots = dict.fromkeys(root for one in wanted.values() for root in one.meta.root_names())
+        return self.parsed(content, [*roots]).with_columns(**wanted)
 
     def parsed(self, content: bytes, names: Sequence[str]) -> pl.DataFrame:
         """The rows of a block, blank ones too; of no column, one, for the sake of its rows."""
