@@ -58,12 +58,12 @@ class ActionSupport:
 @in_double
 def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | None:
     """Counts of the actions, and the policy's shares of them; None for continuous actions."""
-    if log.num_actions is None:
+    num_actions, log = log.num_actions, roomy(log)
+    if num_actions is None:
         return None
-    log = roomy(log)
     mask = np.asarray(log.mask)
     taken = np.asarray(log.actions)[mask].astype(np.int64)
-    counts = np.bincount(taken, minlength=log.num_actions)
+    counts = np.bincount(taken, minlength=num_actions)
     if policy is None:
         return ActionSupport(counts, None)
     if isinstance(policy, DiscretePolicy):
@@ -74,7 +74,7 @@ def action_support(log: EpisodeLog, policy: Policy | None) -> ActionSupport | No
     else:
         with np.errstate(over="ignore"):  # an infinite share is reported as undetermined
             ratios = np.exp(np.asarray(log_ratios(policy, log))[mask])
-        shares = np.bincount(taken, ratios, log.num_actions) / max(taken.size, 1)
+        shares = np.bincount(taken, ratios, num_actions) / max(taken.size, 1)
     return ActionSupport(np.pad(counts, (0, shares.size - counts.size)), shares)
 
 
