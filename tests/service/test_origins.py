@@ -56,7 +56,7 @@ def test_only_episodes_after_its_search_are_tested(defined: tuple[Database, dict
     row, record = decided(database, {**definition, "candidate_from": f"before:{SEEN - 1}"})
     assert row.status in ("pass", "inconclusive")
     assert record["overlap"]["name"] == "EARLIER"
-    assert record["decision"]["candidate"]["num_episodes"] == LATER
+    assert record["candidate"]["num_episodes"] == LATER
 
 
 def test_made_with_this_log_it_is_not_tested_at_all(defined: tuple[Database, dict[str, Any]]) -> None:

@@ -92,9 +92,15 @@ def define(database: Database, endpoint: Endpoint, by: str) -> bool:
         else:
             changed = update(endpoints).where(endpoints.c.name == endpoint.name)
             connection.execute(changed.values(**endpoint.row, at=at, by=by))
-        told = {name: endpoint.row[name] for name in ("name", "kind", "url", "types")}
+        told = {name: endpoint.row[name] for name in ("name", "kind", "types")} | {"url": _site(endpoint.url)}
         audit.append(connection, at, "endpoint.defined", endpoint.gate, by, told)
         return True
+
+
+def _site(url: str) -> str:
+    """What everybody may know of an address: its path may well be a secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def remove(database: Database, name: str, by: str) -> None:
