@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 
 from tidegate.logs import Columns, read_log
+from tidegate.logs.engines import Threads
 from tidegate.logs.index import index_of
 from tidegate.logs.keys import episode_keys
 from tidegate.logs.memory import memory_limit
@@ -60,7 +61,7 @@ def whole(
     rows: LogRows, columns: Columns, names: Sequence[str] = NAMES, chunk_rows: int = 100
 ) -> pl.DataFrame:
     """All rows, the episodes in the order of the index."""
-    index = index_of(rows, columns)
+    index, _ = index_of(rows, columns, Threads(1))
     rank = {int(key): place for place, key in enumerate(index.keys)}
     frames = [
         table.frame.select(names).with_columns(

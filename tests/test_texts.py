@@ -12,6 +12,7 @@ import pytest
 
 from tidegate import LogError
 from tidegate.logs import Columns, read_log, texts
+from tidegate.logs.engines import Threads
 from tidegate.logs.formats import SAMPLE
 from tidegate.logs.index import index_of
 from tidegate.logs.memory import memory_limit
@@ -226,7 +227,7 @@ def test_files_of_several_kinds_are_one_log(tmp_path: Path) -> None:
     assert pieces.schema["reward"] == pl.String
     expected = read_log(files).log
     with open_rows(files, Columns(), limit=LIMIT) as rows:
-        index = index_of(rows, Columns())
+        index, _ = index_of(rows, Columns(), Threads(1))
         np.testing.assert_array_equal(index.times, expected.episode_numbers)
         found = pl.concat([table.frame for table in rows.tables(["reward"], chunk_rows=100)])
     np.testing.assert_array_equal(found["reward"].cast(float), FRAME["reward"])

@@ -316,14 +316,14 @@ def training_flags(count: int, num_train: int) -> Flags:
     split could fall in with a rhythm of the log, such as the days of a week.
     """
     places = np.arange(count)
-    order = np.argsort(places + JITTER * _hashed(places), kind="stable")
+    order = np.argsort(places + JITTER * hashed(places), kind="stable")
     taken = (places + 1) * num_train // max(count, 1) > places * num_train // max(count, 1)
     flags = np.zeros(count, bool)
     flags[order[taken]] = True
     return flags
 
 
-def _hashed(numbers: Integers) -> Floats:
+def hashed(numbers: Integers) -> Floats:
     """Numbers in [0, 1) that look random: splitmix64 (Steele, Lea and Flood, 2014), whatever the library."""
     mixed = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

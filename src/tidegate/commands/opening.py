@@ -27,9 +27,10 @@ from ..logs import (
 from ..logs.columns import columns_of
 from ..logs.engines import EngineKind, engine_of
 from ..logs.episodes import loaded_episodes
+from ..logs.keys import episode_keys
 from ..logs.large import LargeLog, large_log
 from ..logs.memory import memory_limit
-from ..logs.reducing import Outline, assembled, reduction
+from ..logs.reducing import Outline, assembled, reduction, sampled_places, share_of_sample
 from ..logs.reducing import known as known_as
 from ..logs.sources import Source
 from ..logs.specs import require_fit
@@ -241,8 +242,12 @@ def _held(loaded: LoadedLog, read_as: str | None = None) -> OpenLog:
 
 
 def _outline(loaded: LoadedLog) -> Outline:
-    log = loaded.log
-    return Outline(np.asarray(log.episode_numbers, np.float64), loaded.began, log.lengths)
+    numbers, lengths = np.asarray(loaded.log.episode_numbers, np.float64), loaded.log.lengths
+    share, sampled = share_of_sample(int(lengths.sum())), np.arange(numbers.size)
+    if share < 1:
+        firsts = loaded.table.take(np.cumsum(lengths) - lengths)
+        sampled = sampled_places(episode_keys(firsts, loaded.columns), share)
+    return Outline(numbers, loaded.began, lengths, sampled)
 
 
 def _large(file: LogFile, columns: Columns, stage: Stage) -> LargeLog | None:

@@ -2,24 +2,27 @@
 
 import dataclasses
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 
-from ..arrays import Floats, Integers, Values
+from ..arrays import Floats, Integers
 from ..door import episode_starts
 from ..errors import LogError
 from .columns import Columns
 from .keys import episode_keys, episode_numbers
 from .memory import MemoryLimit
+from .reducing import in_sample
 from .table import Table
 from .time_numbers import LAST, require_unix_seconds
 from .timeline import counted_in_seconds, row_steps, row_times
 
 if TYPE_CHECKING:
-    from .rows import LogRows
+    from .engines import Engine
+    from .rows import LogRows, Part
 
 EPISODE_BYTES = 60  # of an index while it is sorted
 WORKING_COPIES = 12  # of a table: joined, checked, as numbers, and the next one meanwhile
@@ -69,24 +72,71 @@ class EpisodeIndex:
         return None if rising else np.argsort(self.keys, kind="stable")
 
 
-def index_of(rows: "LogRows", columns: Columns) -> EpisodeIndex:
-    """One pass over the columns that say which episode a row belongs to, and when it happened."""
-    blocks, episodes, beyond = [], 0, list[tuple[float, int]]()
-    for table in rows.tables(identifying(columns, rows.schema)):
-        blocks.append(_block(table, columns))
-        beyond += _beyond(table, columns)
-        episodes += blocks[-1][0].size
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """Key, time, length and first position of each episode in a table of whole ones, and some of them."""
+
+    keys: Integers
+    times: Floats
+    lengths: Integers
+    firsts: Integers
+    beyond: list[tuple[float, int]]
+    chosen: Table | None
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Finding:
+    """The episodes of a part, and the rows of a `share` of them."""
+
+    columns: Columns
+    share: float
+
+    def __call__(self, part: "Part") -> list[Found]:
+        return [self._found(table) for table in part.tables()]
+
+    def _found(self, table: Table) -> Found:
+        keys = episode_keys(table, self.columns)
+        starts = episode_starts(keys)
+        lengths = np.diff(np.append(starts, keys.size))
+        if self.columns.time is not None:
+            times = np.minimum.reduceat(row_times(table, self.columns), starts)
+        elif self.columns.episode is None:
+            times = keys[starts].astype(np.float64)
+        else:
+            times = episode_numbers(table, self.columns.episode)[starts].astype(np.float64)
+        wanted = np.repeat(in_sample(keys[starts], self.share), lengths)
+        return Found(
+            keys[starts],
+            times,
+            lengths,
+            np.minimum.reduceat(table.places.rows, starts),
+            _beyond(table, self.columns),
+            table.take(np.flatnonzero(wanted)) if wanted.any() else None,
+        )
+
+
+def index_of(
+    rows: "LogRows", columns: Columns, engine: "Engine", *, names: Sequence[str] = (), share: float = 0.0
+) -> tuple[EpisodeIndex, list[Table]]:
+    """One pass over the log: which episodes it has, and these columns of a share of them."""
+    found, episodes, parts = list[Found](), 0, rows.parts([*names, *identifying(columns, rows.schema)])
+    for one in itertools.chain.from_iterable(engine.map(Finding(columns, share), parts)):
+        found.append(one)
+        episodes += one.keys.size
         rows.limit.require(episodes * EPISODE_BYTES, f"the index of more than {episodes:,} episodes")
-    keys, times, steps, firsts = (np.concatenate(pieces) for pieces in zip(*blocks, strict=True))
+    keys, times, lengths, firsts = (
+        np.concatenate([getattr(one, name) for one in found])
+        for name in ("keys", "times", "lengths", "firsts")
+    )
     if columns.time is not None and counted_in_seconds(rows.pieces.empty, columns):
-        _require_seconds(rows, columns, times, firsts, beyond)
+        _require_seconds(rows, columns, times, firsts, [late for one in found for late in one.beyond])
     order, misplaced = np.lexsort((keys, times)), np.arange(0)
     if columns.time is None and columns.episode is not None:
         misplaced = _misplaced(times, firsts)
-    index = EpisodeIndex(keys[order], times[order], steps[order], misplaced)
+    index = EpisodeIndex(keys[order], times[order], lengths[order], misplaced)
     if columns.time is None:
         _require_apart(index, str(columns.episode))
-    return index
+    return index, [one.chosen for one in found if one.chosen is not None]
 
 
 def identifying(columns: Columns, schema: pl.Schema) -> list[str]:
@@ -143,20 +193,6 @@ def _joined(first: Table, second: Table) -> Table:
     rows = np.concatenate([first.places.rows, second.places.rows])
     frame = pl.concat([first.frame, second.frame])
     return Table(frame, dataclasses.replace(second.places, rows=rows), second.name)
-
-
-def _block(table: Table, columns: Columns) -> tuple[Values, Values, Values, Values]:
-    """Key, earliest time, length and first position of each episode in a table of whole ones."""
-    keys = episode_keys(table, columns)
-    starts = episode_starts(keys)
-    if columns.time is not None:
-        times = np.minimum.reduceat(row_times(table, columns), starts)
-    elif columns.episode is None:
-        times = keys[starts].astype(np.float64)
-    else:
-        times = episode_numbers(table, columns.episode)[starts].astype(np.float64)
-    lengths = np.diff(np.append(starts, keys.size)).astype(np.int32)
-    return keys[starts], times, lengths, np.minimum.reduceat(table.places.rows, starts)
 
 
 def _beyond(table: Table, columns: Columns) -> list[tuple[float, int]]:

@@ -30,7 +30,7 @@ from .memory import MemoryLimit
 from .parts import action_labels, require_parts
 from .pieces import POSITION
 from .reading import LoadedLog, checked_log, misplaced_caveat, notes_on
-from .reducing import Blocks, Outline, Reduction, assembled
+from .reducing import Blocks, Outline, Reduction, assembled, sampled_places, share_of_sample
 from .rows import CHUNK_ROWS, LogRows, Part, open_rows
 from .sources import Source, source_paths
 from .specs import PolicySpec, SpecKind, resolve_policy
@@ -130,39 +130,47 @@ def large_log(
     """A log of many steps, with its episodes in the order of time; None if it can be held."""
     if not always and _surely_small(source):
         return None
-    opened = contextlib.ExitStack()
-    rows = opened.enter_context(
-        open_rows(source, columns, format=format, limit=limit, scratch=scratch, engine=engine, stage=stage)
-    )
-    if not always and rows.num_rows <= HELD_STEPS:
-        opened.close()
-        return None
-    empty = rows.pieces.empty
+    with contextlib.ExitStack() as opened:
+        rows = opened.enter_context(
+            open_rows(
+                source, columns, format=format, limit=limit, scratch=scratch, engine=engine, stage=stage
+            )
+        )
+        if not always and rows.num_rows <= HELD_STEPS:
+            return None
+        large = _known(rows, columns, limit, engine, stage)
+        weakref.finalize(large, opened.pop_all().close)  # until then the rows can be read again
+        return large
+
+
+def _known(rows: LogRows, columns: Columns, limit: MemoryLimit, engine: Engine, stage: Stage) -> LargeLog:
+    """One pass over the rows, which tells the episodes and brings a sample of them."""
+    empty, names = rows.pieces.empty, tuple(rows.schema)
     require_parts(empty, columns)
     stage(f"finding the episodes in {rows.num_rows:,} rows")
-    index = index_of(rows, columns)
+    share = share_of_sample(rows.num_rows)
+    index, chosen = index_of(rows, columns, engine, names=names, share=share)
     limit = limit.beside(index.num_episodes * INDEX_BYTES)
     dated = columns.time is not None and holds_timestamps(empty, columns)
     if columns.time is None:
         numbers, meaning = index.times, TimeMeaning(TimeUnit.EPISODE, None)
     else:
         numbers, meaning = axis_numbers(index.times, columns, dated=dated)
-    reading = Reading(*settled(rows, columns), index, numbers, limit)
-    names, notes = tuple(rows.schema), tuple(notes_on(numbers, empty, columns))
-    outline = Outline(numbers, index.times, index.steps.astype(np.int64))
-    stage("reading a sample of the log")
+    reading, notes = (
+        Reading(*settled(rows, columns), index, numbers, limit),
+        notes_on(numbers, empty, columns),
+    )
+    sampled = sampled_places(index.keys, share)
+    outline = Outline(numbers, index.times, index.steps, sampled)
     caveats: tuple[str, ...] = ()
     if index.misplaced.size and not columns.confirmed_order:
         places = rows.pieces.places(pl.Series(index.misplaced))
         caveats = (misplaced_caveat(places.several(np.arange(index.misplaced.size)), columns),)
-    held = gathered(rows, engine, reading, names, outline.sampled)
-    began = index.times[outline.sampled]
+    held = joined(chosen, reading) if chosen else gathered(rows, engine, reading, names, sampled)
     sample = dataclasses.replace(
-        held, columns=columns, time=meaning, began=began, notes=notes, caveats=caveats
+        held, columns=columns, time=meaning, began=index.times[sampled], notes=tuple(notes), caveats=caveats
     )
-    large = LargeLog(rows, engine, reading, meaning, names, outline, sample)
-    weakref.finalize(large, opened.close)
-    return large
+    return LargeLog(rows, engine, reading, meaning, names, outline, sample)
 
 
 def _surely_small(source: Source) -> bool:
@@ -215,11 +223,16 @@ def gathered(
     """The episodes at these places in time, in memory."""
     wanted = np.zeros(reading.numbers.size, bool)
     wanted[ranks] = True
-    found = [one for part in engine.map(partial(_chosen, reading, wanted), rows.parts(names)) for one in part]
-    positions = np.concatenate([one.places.rows for one in found])
-    frame = pl.concat([one.frame for one in found])
-    table = Table(frame, dataclasses.replace(found[0].places, rows=positions), rows.name)
-    return reading.episodes(table)[0]
+    parts = engine.map(partial(_chosen, reading, wanted), rows.parts(names))
+    return joined([one for part in parts for one in part], reading)
+
+
+def joined(tables: Sequence[Table], reading: Reading) -> LoadedLog:
+    """Tables of whole episodes as one log."""
+    positions = np.concatenate([one.places.rows for one in tables])
+    frame = pl.concat([one.frame for one in tables])
+    places = dataclasses.replace(tables[0].places, rows=positions)
+    return reading.episodes(Table(frame, places, tables[0].name))[0]
 
 
 def _chosen(reading: Reading, wanted: Flags, part: Part) -> list[Table]:

@@ -16,9 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..arrays import ArrayLike, Floats, Integers, in_double
+from ..arrays import ArrayLike, Flags, Floats, Integers, in_double
 from ..door import unpadded
-from ..episodes import EpisodeLog, training_flags
+from ..episodes import EpisodeLog, hashed
 from ..forecast import ForecastSettings
 from ..measured import Estimates, MeasuredLog
 from ..policies import MeasuredPolicy, ObservedPolicy, Policy
@@ -48,12 +48,14 @@ Blocks: TypeAlias = list[tuple[Integers, MeasuredBlock]]  # with the places in t
 class Outline:
     """When the episodes of a log were and how many steps each has, in the order of time.
 
-    `numbers` are on the time axis, `began` is in the log's own terms (`LoadedLog.began`).
+    `numbers` are on the time axis, `began` is in the log's own terms (`LoadedLog.began`). `sampled` are the
+    places of the sample.
     """
 
     numbers: Floats
     began: Floats
     lengths: Integers
+    sampled: Integers
 
     @property
     def num_episodes(self) -> int:
@@ -75,13 +77,6 @@ class Outline:
             return (longest,)
         powers = ROOM_RATIO ** np.arange(1, 64 // ROOM_RATIO)
         return (*powers[powers < longest].tolist(), longest)
-
-    @functools.cached_property
-    def sampled(self) -> Integers:
-        """The places of episodes spread evenly over time, with about `SAMPLE_STEPS` steps in all."""
-        share = min(1.0, SAMPLE_STEPS / self.num_steps)
-        count = max(1, int(self.num_episodes * share))
-        return np.flatnonzero(training_flags(self.num_episodes, count))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -129,6 +124,22 @@ def reduction(
     folds = sample_folds(sample, outline.sampled % 2 == 1, outline.rooms)
     predictors = fit_predictors(settings, policies, folds)
     return Reduction(settings, policies, predictors, outline.rooms, outline.num_episodes)
+
+
+def share_of_sample(num_steps: int) -> float:
+    """Which share of a log's episodes the sample holds."""
+    return min(1.0, SAMPLE_STEPS / num_steps)
+
+
+def in_sample(keys: Integers, share: float) -> Flags:
+    """Whether the sample holds the episodes with these keys: as good as at random, and always the same."""
+    return hashed(keys) < share
+
+
+def sampled_places(keys: Integers, share: float) -> Integers:
+    """The places in time of the sample's episodes, of which there is at least one."""
+    found = np.flatnonzero(in_sample(keys, share))
+    return found if found.size else np.array([np.argmin(hashed(keys))])
 
 
 def known(policy: Policy, spec: PolicySpec | None) -> Policy:

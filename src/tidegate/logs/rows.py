@@ -1,7 +1,7 @@
 """The rows of a log that need not fit into memory, as tables of whole episodes.
 
     with open_rows("logs/*.parquet", columns) as rows:
-        index = index_of(rows, columns)
+        index, _ = index_of(rows, columns, engine)
         for table in rows.tables(["episode", "step", "reward"]):
             ...
 

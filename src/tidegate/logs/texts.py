@@ -126,7 +126,7 @@ def opened(path: str, name: str, packed: bool) -> Iterator[Stream]:
 
 def blocks(stream: Stream, name: str, *, quoted: bool, limit: MemoryLimit) -> Iterator[bytes]:
     """The rest of the stream, cut between rows; in `quoted` text, a line break between quotes is none."""
-    rest, size = b"", max(min(BLOCK, limit.total // 8), 2**16)
+    rest, size = b"", min(BLOCK, max(limit.total // 8, 2**16))
     while piece := stream.read(size):
         content = rest + piece
         end = _cut(content, quoted)
