@@ -200,7 +200,7 @@ def in_folders(folder: Path) -> pl.DataFrame:
     return frame[:300]
 
 
-@pytest.mark.parametrize("name", ["{}", "file://{}", "file://{}/**/*.parquet", "file://{}/day=0/*.parquet"])
+@pytest.mark.parametrize("name", ["{}", "file://{}/", "file://{}/**/*.parquet", "file://{}/day=0/*.parquet"])
 def test_folders_and_urls_are_read_held_and_streamed(name: str, tmp_path: Path) -> None:
     frame = in_folders(tmp_path / "log")
     if "day=0" in name:
