@@ -14,6 +14,7 @@ from tidegate import LogError, SettingsError, commands
 from tidegate.logs import Columns, load_columns, read_log, texts
 from tidegate.logs.formats import Format
 from tidegate.logs.memory import memory_limit
+from tidegate.logs.surveying import survey
 
 LIMIT = memory_limit("1GB")
 EVENTS = 600
@@ -184,3 +185,45 @@ def test_names_of_known_columns() -> None:
     )
     with pytest.raises(SettingsError, match=r"Did you mean 'vw-dsjson'.*one of open-bandit, vw-dsjson"):
         load_columns("vw-dsjon")
+
+
+# Folders and URLs.
+
+
+def in_folders(folder: Path) -> pl.DataFrame:
+    """A log in partitions, three days of it."""
+    frame = open_bandit()
+    for day in range(3):
+        part = folder / f"day={day}"
+        part.mkdir(parents=True)
+        frame[day * 100 : (day + 1) * 100].write_parquet(part / f"x{day}.parquet")
+    return frame[:300]
+
+
+@pytest.mark.parametrize("name", ["{}", "file://{}/", "file://{}/**/*.parquet", "file://{}/day=0/*.parquet"])
+def test_folders_and_urls_are_read_held_and_streamed(name: str, tmp_path: Path) -> None:
+    frame = in_folders(tmp_path / "log")
+    if "day=0" in name:
+        frame = frame[:100]
+    source = name.format(tmp_path / "log")
+    table = gathered(survey(source, None, LIMIT))
+    assert table.frame.select(frame.columns).equals(frame)
+    assert table.frame["day"].to_list() == [i // 100 for i in range(frame.height)]
+    assert table.places(7).endswith("x0.parquet, row 8")
+    held = read_log(source, load_columns("open-bandit"))
+    assert held.table.frame.equals(table.frame)
+    asked: dict[str, Any] = {"columns": "open-bandit", "candidate": "column:new_prob", "lookahead": 20}
+    streamed, whole = (commands.gate(source, **asked, stream=stream) for stream in (True, None))
+    np.testing.assert_allclose(streamed.advantage.point, whole.advantage.point, rtol=1e-6)
+
+
+def test_urls_of_other_files(tmp_path: Path) -> None:
+    frame = open_bandit()
+    frame.write_csv(tmp_path / "a.csv")
+    frame.write_ipc(tmp_path / "a.arrow")
+    for name in ("a.csv", "a.arrow"):
+        assert gathered(survey(f"file://{tmp_path}/{name}", None, LIMIT)).frame.equals(frame)
+    with pytest.raises(LogError, match=r"cannot be read where it is stored.*Copy it"):
+        read_log("s3://bucket/log.csv")
+    with pytest.raises(LogError, match=r"none-\*.parquet cannot be read as Parquet"):
+        read_log(f"file://{tmp_path}/none-*.parquet")

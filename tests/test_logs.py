@@ -638,7 +638,7 @@ def test_the_bad_row_of_the_second_file_is_named(tmp_path: Path) -> None:
 def test_sources_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(LogError, match=r"no file .*none.csv"):
         read_log(tmp_path / "none.csv")
-    with pytest.raises(LogError, match=r"is a folder"):
+    with pytest.raises(LogError, match=r"the folder .* holds no log"):
         read_log(tmp_path)
     with pytest.raises(LogError, match=r"from int"):
         read_log(3)

@@ -3,6 +3,7 @@
 import dataclasses
 import enum
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,13 @@ from ..inputs import member
 from ..serving.features import Feature
 from .columns import Columns, TimeUnit, columns_of
 from .encoding import features_of
-from .formats import Format
+from .formats import COPIES, PART, Format
 from .memory import MemoryLimit
 from .memory import memory_limit as resolve_limit
 from .parts import action_labels, read_steps, require_parts
-from .sources import Source, read_table
+from .pieces import batches
+from .sources import Source, is_url, read_table
+from .surveying import survey
 from .table import Table
 from .time_numbers import calendar_moment, moment_text
 from .timeline import Timeline, TimeMeaning, timeline
@@ -28,6 +31,7 @@ from .timeline import Timeline, TimeMeaning, timeline
 if TYPE_CHECKING:
     from .propensities import Calibration
 
+PART_ROWS = 500_000  # that are read together
 ACTION_BYTES = 100  # of counts, shares and parameters for each action
 LOG_COPIES = 3  # as it was read, split, and on the device
 
@@ -100,7 +104,7 @@ def read_log(
     format: Format | str | None = None,
     memory_limit: int | str | None = None,
 ) -> LoadedLog:
-    """Read and check a log: a path, a glob, a list of paths, `-`, a frame, or a Minari dataset.
+    """Read and check a log: a path, folder, glob or URL, a list of these, `-`, a frame, or a Minari dataset.
 
     Rows may come in any order; they are sorted by episode (or time) and step. The file's name tells
     the format (`.parquet`, `.csv`, `.tsv`, `.jsonl`, each also with `.gz`), else its first bytes do;
@@ -110,8 +114,22 @@ def read_log(
     """
     columns, limit = columns_of(columns), resolve_limit(memory_limit)
     format = None if format is None else member("the format", Format, format)
-    table = read_table(source, format, limit)
+    listed = source if isinstance(source, list | tuple) else [source]
+    stored = any(is_url(one) or (isinstance(one, str | Path) and Path(one).is_dir()) for one in listed)
+    table = (_gathered if stored else read_table)(source, format, limit)
     return checked_log(table, columns, limit)
+
+
+def _gathered(source: Source, format: Format | None, limit: MemoryLimit) -> Table:
+    """All files of a folder or a URL as one table."""
+    pieces = survey(source, format, limit)
+    frames, rows = [pl.DataFrame(schema=pieces.schema)], [np.arange(0)]
+    for part in batches(pieces, pieces.schema.names(), 0, pieces.span, PART_ROWS):
+        frames.append(part.frame)
+        rows.append(part.places.rows)
+        needed = COPIES * sum(frame.estimated_size() for frame in frames)
+        limit.require(needed, f"{pieces.name} with {pieces.rows:,} rows", remedy=PART)
+    return Table(pl.concat(frames), pieces.places(pl.Series(np.concatenate(rows))), pieces.name)
 
 
 def checked_log(

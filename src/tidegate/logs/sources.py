@@ -43,6 +43,11 @@ def read_table(source: Source, format: Format | None = None, limit: MemoryLimit 
     return Table(frame, Places(tuple(names), firsts, rows), names[0] + more)
 
 
+def is_url(source: Any) -> bool:
+    """Whether this names something in a store, as s3://bucket/log.parquet does."""
+    return isinstance(source, str) and "://" in source
+
+
 def source_paths(source: Source) -> list[Path]:
     """The files that a path, a glob or a list of both names, each glob in the order of names."""
     if isinstance(source, str | Path):

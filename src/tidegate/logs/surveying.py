@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 from urllib.parse import unquote
@@ -14,10 +14,11 @@ from .formats import GZIP, HEAD, Format, empty_file, format_of, guess, parse, re
 from .frames import frame_in_memory, minari_frame
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
-from .sources import Source, bytes_of, source_paths, stacked
+from .sources import Source, bytes_of, is_url, source_paths, stacked
 from .text_survey import surveyed_text
 from .texts import TEXTS, opened
 
+LOCAL = "file://"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called in place of a missing value
 
 
@@ -28,7 +29,7 @@ def survey(source: Source, format: Format | None, limit: MemoryLimit) -> Pieces:
         if frame is not None:
             one = Piece("", "", Format.ARROW, frame.schema, frame.height, frame.height, frame=frame)
             return Pieces((one,), frame.schema, name)
-    files = [file for one in _listed(source) for file in _files(one)]
+    files = [file for one in _listed(source) for file in _files(one, format)]
     hive = _hive_kinds([file.folders for file in files])
     return joined([_piece(file, format, hive, limit) for file in files])
 
@@ -48,7 +49,7 @@ Folders: TypeAlias = tuple[tuple[str, str | None], ...]
 class _File:
     """A file, what the user calls it, and the columns that the folders above it name, as in day=3."""
 
-    path: Path
+    path: str
     name: str
     folders: Folders = ()
 
@@ -57,16 +58,42 @@ def _listed(source: Source) -> Sequence[Source]:
     return source if isinstance(source, list | tuple) else [source]
 
 
-def _files(source: Source) -> list[_File]:
+def _files(source: Source, format: Format | None) -> list[_File]:
+    if is_url(source):
+        return _stored(str(source), format)
     if not (isinstance(source, str | Path) and Path(source).is_dir()):
-        return [_File(path, path.name) for path in source_paths(source)]
+        return [_File(str(path), path.name) for path in source_paths(source)]
     folder = Path(source)
     paths = sorted(path for path in folder.rglob("*") if format_of(path) and path.is_file())
     inside = [path.relative_to(folder) for path in paths]
     seen = [one for one in inside if not any(part.startswith((".", "_")) for part in one.parts)]
     if not seen:
         raise LogError(f"the folder {source} holds no log.", expected="files such as *.parquet in it")
-    return [_File(folder / one, one.as_posix(), _partition(one)) for one in seen]
+    return [_File(str(folder / one), one.as_posix(), _partition(one)) for one in seen]
+
+
+def _stored(url: str, format: Format | None) -> list[_File]:
+    """The files of a URL, which may have a glob or name a folder; polars finds them."""
+    kind = format or format_of(Path(url)) or Format.PARQUET
+    if kind in TEXTS and url.startswith(LOCAL):
+        return _files(unquote(url.removeprefix(LOCAL)), format)
+    if kind not in LISTED:
+        raise LogError(
+            f"{url} holds {kind.value}, which cannot be read where it is stored.",
+            expected="Parquet or Arrow IPC at a URL",
+            remedy="Copy it to a disk, or convert it.",
+        )
+    with reading(url, kind):
+        found = LISTED[kind](url).group_by(POSITION, maintain_order=True).len().collect()
+    paths = [Path(one) for one in found[POSITION]]
+    return [_File(url, path.name, _partition(path)) for url, path in zip(found[POSITION], paths, strict=True)]
+
+
+# How files at URLs are listed: with a column of the file that each row is in.
+LISTED: dict[Format, Callable[[str], pl.LazyFrame]] = {
+    Format.PARQUET: lambda url: pl.scan_parquet(url, include_file_paths=POSITION, hive_partitioning=False),
+    Format.ARROW: lambda url: pl.scan_ipc(url, include_file_paths=POSITION, hive_partitioning=False),
+}
 
 
 def _partition(path: Path) -> Folders:
@@ -89,33 +116,36 @@ def _is_whole(text: str) -> bool:
 
 
 def _piece(file: _File, format: Format | None, hive: pl.Schema, limit: MemoryLimit) -> Piece:
-    head, packed = _head(file)
-    if not head or (head.isspace() and len(head) < HEAD):
-        raise empty_file(file.name)
-    kind = guess(head, format or format_of(file.path))
+    kind, packed = _kind(file, format)
     with reading(file.name, kind):
         piece = _read(file, kind, packed, limit)
     own = {name: hive[name] for name, _ in file.folders}
     return dataclasses.replace(piece, kinds=pl.Schema({**piece.kinds, **own}), folders=file.folders)
 
 
-def _head(file: _File) -> tuple[bytes, bool]:
-    """The first bytes of a file, unpacked, and whether they were packed."""
-    with opened(str(file.path), file.name, packed=False) as stream:
+def _kind(file: _File, format: Format | None) -> tuple[Format, bool]:
+    """The format of a file, and whether it is packed."""
+    known = format or format_of(Path(file.path))
+    if is_url(file.path):
+        return known or Format.PARQUET, False
+    with opened(file.path, file.name, packed=False) as stream:
         head = stream.read(HEAD)
-    if not head.startswith(GZIP):
-        return head, False
-    with opened(str(file.path), file.name, packed=True) as stream:
-        return stream.read(HEAD), True
+    packed = head.startswith(GZIP)
+    if packed:
+        with opened(file.path, file.name, packed=True) as stream:
+            head = stream.read(HEAD)
+    if not head or (head.isspace() and len(head) < HEAD):
+        raise empty_file(file.name)
+    return guess(head, known), packed
 
 
 def _read(file: _File, kind: Format, packed: bool, limit: MemoryLimit) -> Piece:
-    path, name = str(file.path), file.name
+    path, name = file.path, file.name
     if kind in TEXTS:
         text = surveyed_text(path, name, packed, kind, limit)
         return Piece(name, path, kind, text.columns, text.span, text.span - text.blank.size, text=text)
     if packed:  # its table of contents is at the end: all of it must be unpacked
-        frame = parse(bytes_of(file.path, limit), name, kind, limit)[0]
+        frame = parse(bytes_of(Path(path), limit), name, kind, limit)[0]
         return Piece(name, path, kind, frame.schema, frame.height, frame.height, frame=frame)
     piece = Piece(name, path, kind, pl.Schema(), 0, 0)
     lazy = SCANS[kind](piece)
