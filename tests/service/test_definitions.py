@@ -24,7 +24,8 @@ from .serving import DEFINITION, RELEASE
 
 def test_every_flag_of_the_command_line_is_a_key() -> None:
     flags = {one.name for group in (LogFlags, ForecastFlags) for one in dataclasses.fields(group)}
-    local = {"log", "columns", "format", "memory_limit"}  # which file, and what this machine has
+    # Which file, and what this machine has for it.
+    local = {"log", "columns", "format", "memory_limit", "engine", "scratch", "stream", "workers"}
     assert flags - local <= set(GateDefinition.model_fields)
 
 
