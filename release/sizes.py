@@ -42,6 +42,10 @@ def main(arguments: list[str]) -> int:
     print(table)
     if arguments == ["--write"]:
         PAGE.write_text(MEASURED.sub(lambda _: f"\n{table}\n", PAGE.read_text()))
+    if seconds > MOST_SECONDS:
+        print(f"The import takes longer than {1000 * MOST_SECONDS:.0f} ms.")
+    if core > MOST_BYTES:
+        print(f"The core is larger than {_megabytes(int(MOST_BYTES))}.")
     return int(seconds > MOST_SECONDS or core > MOST_BYTES)
 
 
