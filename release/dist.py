@@ -5,6 +5,7 @@ python release/dist.py [FOLDER]        by default dist
 Each is installed with every Python of `VERSIONS` that this machine has; the others are named and skipped.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ def main(folder: Path) -> int:
     assert [one.suffix for one in archives] == [".whl", ".gz"], archives
     tried = 0
     for version in VERSIONS:
-        python = shutil.which(f"python{version}")
+        python = interpreter(version)
         if python is None:
             print(f"Python {version} is not on this machine: SKIPPED")
             continue
@@ -33,6 +34,13 @@ def main(folder: Path) -> int:
             print(f"Python {version}, {archive.name}: {tried_in_an_empty_environment(python, archive)}")
             tried += 1
     return 0 if tried else 1
+
+
+def interpreter(version: str) -> str | None:
+    """A Python of this version: one of pyenv, whose names on the path may lead nowhere, or another."""
+    kept = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = sorted(kept.glob(f"{version}.*/bin/python{version}"))
+    return str(found[-1]) if found else shutil.which(f"python{version}")
 
 
 def tried_in_an_empty_environment(python: str, archive: Path) -> str:

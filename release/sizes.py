@@ -24,7 +24,8 @@ MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end -->)", re.DOTALL)
 TOOLS = ("pip", "setuptools", "_distutils", "distutils")
 RUNS = 10
 MOST_SECONDS, MOST_BYTES = 0.1, 600e6
-TIMED = "import time; t = time.perf_counter(); import tidegate; print(time.perf_counter() - t)"
+# Of the processor, so that whatever else the machine does is not counted.
+TIMED = "import time; t = time.process_time(); import tidegate; print(time.process_time() - t)"
 
 
 def main(arguments: list[str]) -> int:
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
     lines = [
         "| what | |",
         "|---|---|",
-        f"| `import tidegate`, median of {RUNS} | {1000 * seconds:.0f} ms |",
+        f"| processor time of `import tidegate`, median of {RUNS} | {1000 * seconds:.0f} ms |",
         f"| the core with all that it needs | {_megabytes(core)} |",
         *(f"| `tidegate[{extra}]` adds | {_added(extra)} |" for extra in EXTRAS),
     ]
@@ -41,6 +42,10 @@ def main(arguments: list[str]) -> int:
     print(table)
     if arguments == ["--write"]:
         PAGE.write_text(MEASURED.sub(lambda _: f"\n{table}\n", PAGE.read_text()))
+    if seconds > MOST_SECONDS:
+        print(f"The import takes longer than {1000 * MOST_SECONDS:.0f} ms.")
+    if core > MOST_BYTES:
+        print(f"The core is larger than {_megabytes(int(MOST_BYTES))}.")
     return int(seconds > MOST_SECONDS or core > MOST_BYTES)
 
 

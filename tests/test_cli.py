@@ -3,6 +3,7 @@
 import html
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -44,6 +45,14 @@ def test_help_does_not_import_jax() -> None:
     """The reason why help is fast; the benchmark measures how fast."""
     code = "import sys, tidegate.cli.app; sys.exit('jax' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_package_takes_hardly_any_time_to_import() -> None:
+    """Processor time, so that whatever else the machine does is not counted; `make sizes` shows it."""
+    code = "import time; t = time.process_time(); import tidegate; print(time.process_time() - t)"
+    command = [sys.executable, "-c", code]
+    runs = [subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(10)]
+    assert statistics.median(float(one.stdout) for one in runs) < 0.1
 
 
 EMPTY_APP = "import typer; app = typer.Typer(); app.command()(lambda: None); app()"
