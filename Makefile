@@ -145,12 +145,11 @@ streams: $(VENV)/.run $(STREAMS)/.done  ## gates in real streams: errors and int
 	$(BIN)/python benchmarks/streams.py build --archives $(STREAMS)/archives --out out/streams
 	$(BIN)/python benchmarks/streams.py run out/streams/*.npz --dates $(DATES) --out out/streams/gates.csv
 
-# A peer whose newer releases refuse Python 3.11; the last one that does not asks for PyTorch, which the script does
-# without.
+# A peer: 0.5.7 refuses Python 3.11, and this wheel installs. It asks for PyTorch, which the script does without.
 $(OBP)/.done: constraints.txt
 	test -x $(OBP)/bin/python || $(PYTHON) -m venv $(OBP)
 	$(OBP)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt \
-	  numpy pandas scipy matplotlib seaborn scikit-learn pyyaml tqdm mypy_extensions
+	  numpy pandas scipy matplotlib seaborn scikit-learn==1.9.1 pyyaml tqdm mypy_extensions
 	$(OBP)/bin/pip install --quiet --disable-pip-version-check --no-deps obp==0.4.1
 	touch $@
 
