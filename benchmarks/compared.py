@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -106,15 +105,8 @@ def obp_switches(worlds: Sequence[World], python: Path) -> tuple[list[bool], lis
     """By obp's point estimates and interval of the candidate, and by intervals that do not overlap."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "logs.npz"
-<<<<<<< HEAD
-        parts: dict[str, Any] = {
-            name: np.stack([one.log[name] for one in worlds]) for name in ("action", "reward")
-        }
-        np.savez(path, **parts, behavior=BEHAVIOR, safe=SAFE, candidate=CANDIDATE)
-=======
         action, reward = (np.stack([one.log[name] for one in worlds]) for name in ("action", "reward"))
         np.savez(path, action=action, reward=reward, behavior=BEHAVIOR, safe=SAFE, candidate=CANDIDATE)
->>>>>>> tutorials
         command = [python, OBP, path]
         found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     simple = [one["candidate"]["lower"] > one["safe"]["point"] for one in found]

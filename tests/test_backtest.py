@@ -177,7 +177,7 @@ def test_a_reversal_makes_deployments_wrong() -> None:
     assert test.clearly_wrong_deployments == Rate(1, 6)
     assert test.candidate.coverage.count == 5
     assert test.verdicts == (Verdict.DEPLOY,) * 6
-    assert "opened 6 of 6" in str(test)
+    assert "would have opened at 6 of 6" in str(test)
 
 
 def test_records_are_strict_json() -> None:

@@ -177,15 +177,11 @@ def test_who_is_stopped_leaves_nothing(
     require_nothing_left(tmp_path)
 
 
-def _small_files() -> None:
-    """As on a full disk, a file of more than this many bytes cannot be written."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-
-
-@pytest.mark.skipif(os.name != "posix", reason="limits of POSIX")
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit that is set for another process")
 def test_a_full_disk_is_one_sentence(scattered: Path, tmp_path: Path) -> None:
-    environment = {**os.environ, "JAX_COMPILATION_CACHE_DIR": ""}
-    process = started(scattered, tmp_path, preexec_fn=_small_files, env=environment)
+    """As on a full disk, a file of more than a few bytes cannot be written."""
+    process = started(scattered, tmp_path, env={**os.environ, "JAX_COMPILATION_CACHE_DIR": ""})
+    resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (50_000, 50_000))
     out, told = process.communicate(timeout=120)
     assert process.returncode == 2, (out, told)
     assert "a scratch file in" in told

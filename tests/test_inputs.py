@@ -102,7 +102,7 @@ REFUSED: list[tuple[Make, str]] = [
     (lambda: wf.LogFile(FRAME, format="excel"), r"the format is 'excel'.*parquet, csv, jsonl"),  # type: ignore[arg-type]
     (lambda: wf.LogFile(FRAME, estimate_propensities="no"), r"estimate_propensities is 'no'"),  # type: ignore[arg-type]
     (lambda: wf.LogFile(FRAME, {"rewards": "r"}), r"no 'rewards'\. Did you mean 'reward'"),  # type: ignore[arg-type]
-    (lambda: wf.LogFile(FRAME, "columns.toml"), r"mapping of columns is 'columns.toml'"),  # type: ignore[arg-type]
+    (lambda: wf.LogFile(FRAME, "columns.toml"), r"cannot read columns.toml"),  # type: ignore[arg-type]
     (lambda: read_log(FRAME, format="excel"), r"the format is 'excel'"),
     (lambda: estimate_propensities(read_log(FRAME), seed=-1), r"seed is -1"),
     (lambda: tg.EpisodeLog.from_arrays([0], [1.0], [0.5], propensity="density of it"), r"Did you mean"),  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import tidegate
 ROOT = Path(tidegate.__file__).parent
 PROJECT = ROOT.parent.parent
 ENTRANCES = {"__init__", "__main__"}
-MOST_FILES, MOST_NAMES, MOST_BRANCHES = 24, 45, 3
+MOST_FILES, MOST_NAMES, MOST_BRANCHES = 25, 45, 3
 
 
 def reading_order() -> tuple[list[str], list[str]]:

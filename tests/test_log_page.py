@@ -274,7 +274,7 @@ def test_two_bounds_and_a_paired_test_say_what_opens_the_gate(
     for absent in ("lower bound is above", "span of the basis"):
         assert absent not in paired
     assert "only if the probability that the candidate is not better, over all trend models" in paired
-    assert "p-value: how often chance" in paired
+    assert "p-value: the probability, over all trend models" in paired
     assert "This is test 1 of an error budget (harmonic, planned for 52 tests)" in paired
     assert "intervals may overlap" in paired
     evaluation = _words(records["evaluate"])

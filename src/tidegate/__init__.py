@@ -7,6 +7,7 @@ Read the files in this order, which follows the data. Each imports only files ab
     inputs        coerces or refuses what people pass: strings, enums, numbers, dictionaries, paths
     door          checks whatever people pass as arrays and columns
     episodes      the log of past episodes; splits, as rows
+    measured      episodes of which only what was estimated is held
     policies      log_prob, sample, entropy: softmax, linear, MLP, Gaussian, recorded
     returns       what would this policy have earned in past episode i?
     values        what a step is worth: models that take noise out of returns

@@ -7,7 +7,7 @@ writes locks the row of its gate first, then that of a budget, and the head of t
 
 On PostgreSQL every word is a trip to another process, and on a busy machine each trip may have to wait for a
 processor. So `reading` says nothing there but its questions: no BEGIN, no COMMIT, and no greeting to a
-connection that was just used.
+connection that was in use a moment ago.
 """
 
 import contextlib
