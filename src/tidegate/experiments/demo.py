@@ -211,7 +211,7 @@ def patient_days(demo: Demo) -> dict[str, DayRecord]:
 
 @in_double
 def trusted_log(demo: Demo) -> pl.DataFrame:
-    """The same episodes once more, under the safe policy, and how likely the candidate on show finds each action.
+    """The same episodes once more, under the safe policy; and how likely the candidate finds each action.
 
     The candidate has not seen them: it was found in a run of its own.
     """
