@@ -135,7 +135,7 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert page.count("What each model of the trend says</h2>") == 1
     assert "a line that goes on</td>" in page
     log = EpisodeLog.from_frame(pl.read_csv(tmp_path / "demo.csv"), step=None, recorded={"new": "new_prob"})
-    assert log.span == (1, 60)  # 20 to begin with, then ten windows of four
+    assert log.span == (1.0, 60.0)  # 20 to begin with, then ten windows of four
     ratios = np.exp(np.asarray(log.recorded["new"] - log.behavior_log_probs))
     assert abs(ratios.mean() - 1) < 4 * ratios.std() / np.sqrt(ratios.size)
 
