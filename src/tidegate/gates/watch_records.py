@@ -23,12 +23,12 @@ class WatchReason(enum.Enum):
     """Why a watch says what it says."""
 
     HARM = "the new policy is shown to do worse than the safe one since its release, beyond chance."
-    NOT_FINITE = "an episode gives a number that is not finite, and with such numbers nothing can be watched."
+    NOT_FINITE = "an episode gives a number that is not finite, so the watch cannot say anything."
     NO_SUPPORT = (
         "the importance ratios do not average to one, so the episodes do not say what the safe policy would "
         "have earned. Let the new policy keep exploring, or check the logged probabilities."
     )
-    TOO_FEW = "too few episodes since the release tell the two policies apart."
+    TOO_FEW = "too few of the episodes since the release tell the two policies apart."
     NOT_SHOWN = "neither harm nor an advantage is shown since the release."
     BETTER = "the new policy is shown to do better than the safe one since its release, beyond chance."
 
