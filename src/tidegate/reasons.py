@@ -103,9 +103,9 @@ _SENTENCES = {
         "lookahead."
     ),
     Reason.RANGE_DISAGREES: (
-        "the candidate is forecast to beat the safe policy, but with rewards in the given range, there are too "
-        "few episodes to rule out chance without an approximation. Collect more, or give a narrower range if "
-        "it is true."
+        "the candidate is forecast to beat the safe policy, but with rewards in the given range, there are "
+        "too few episodes to rule out chance without an approximation. Collect more, or give a narrower "
+        "range if it is true."
     ),
     Reason.NOT_GUARANTEED: (
         "the candidate is forecast to beat the safe policy, but that is not guaranteed. Fix what the "

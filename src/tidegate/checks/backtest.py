@@ -176,9 +176,9 @@ class Backtest:
             return "The log is too short for a backtest."
         return (
             f"At past dates, {1 - self.alpha:.0%} intervals held what came next for the candidate at "
-            f"{self.candidate.coverage}, and for the safe policy at {self.safe.coverage}. The gate would have "
-            f"opened at {self.deployments}; after that, the candidate's estimated advantage was negative at "
-            f"{self.wrong_deployments}, and beyond its noise at {self.clearly_wrong_deployments}."
+            f"{self.candidate.coverage}, and for the safe policy at {self.safe.coverage}. The gate would "
+            f"have opened at {self.deployments}; after that, the candidate's estimated advantage was negative "
+            f"at {self.wrong_deployments}, and beyond its noise at {self.clearly_wrong_deployments}."
         )
 
 

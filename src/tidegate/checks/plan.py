@@ -277,9 +277,9 @@ def _sentence(
     fewest = f"about {_rounded(low)} if its advantage is one standard error larger than estimated"
     most = "no number would do" if high is None else f"about {_rounded(high)}"
     return (
-        f"About {_rounded(more)} more episodes give the candidate an even chance ({fewest}; {most} if it is one "
-        "standard error smaller). This holds if the estimated advantage, the noise and the mix of actions "
-        "stay as they are."
+        f"About {_rounded(more)} more episodes give the candidate an even chance ({fewest}; {most} if it is "
+        "one standard error smaller). This holds if the estimated advantage, the noise and the mix of "
+        "actions stay as they are."
     )
 
 

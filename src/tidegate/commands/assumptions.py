@@ -24,8 +24,8 @@ def assumptions(
         # The rule of three (Hanley and Lippman-Hand, 1983).
         share = min(3 / max(tested, 1), 1)
         yield (
-            f"Nothing much worse will happen than has been seen: what did not occur in {tested:,} test episodes "
-            f"may still occur in up to {share:.2%} of them (`reward_range` insures against it)."
+            f"Nothing much worse will happen than has been seen: what did not occur in {tested:,} test "
+            f"episodes may still occur in up to {share:.2%} of them (`reward_range` insures against it)."
         )
     yield INDEPENDENCE
     yield f"The future follows {settings.trend}."

@@ -202,7 +202,7 @@ def _require_waiting(connection: Connection, gate: Row[Any], evaluation: Row[Any
         )
     latest = newest(connection, gate)
     if latest is None or latest.id != evaluation.id:
-        raise Conflict("since this evaluation, the gate has decided again, been redefined or been rolled back.")
+        raise Conflict("since this evaluation, the gate has decided again, been redefined or rolled back.")
     over = why_over(evaluation, now)
     if over is not None:
         raise Conflict(over, remedy="Evaluate again.")

@@ -1,4 +1,4 @@
-"""A gate: what runs and why, the advantage along time, its definition, its evaluations; roll back, decide."""
+"""A gate: what runs and why, the advantage over time, its definition, its evaluations; roll back, decide."""
 
 from typing import Annotated
 
