@@ -177,8 +177,8 @@ class Backtest:
         return (
             f"At past dates, {1 - self.alpha:.0%} intervals held what came next for the candidate at "
             f"{self.candidate.coverage}, and for the safe policy at {self.safe.coverage}. The gate would "
-            f"have opened at {self.deployments}; after that, the candidate's estimated advantage was negative "
-            f"at {self.wrong_deployments}, and beyond its noise at {self.clearly_wrong_deployments}."
+            f"have opened at {self.deployments}; after that, the candidate's estimated advantage was "
+            f"negative at {self.wrong_deployments}, and beyond its noise at {self.clearly_wrong_deployments}."
         )
 
 

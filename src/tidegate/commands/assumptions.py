@@ -1,4 +1,4 @@
-"""What a verdict takes for granted, because no log can show it: said beside the verdict."""
+"""What a verdict takes for granted, because no log can show it; the verdict lists it."""
 
 from collections.abc import Iterator
 

@@ -152,7 +152,7 @@ class WatchState:
     harm: Evidence | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, from which `restored_state` makes the same state, to the bit."""
+        """Plain JSON values, from which `restored_state` makes the same state, bit for bit."""
         found: dict[str, Any] = plain(self)
         return found
 
