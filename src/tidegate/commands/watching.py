@@ -165,8 +165,9 @@ def watch(
     """Is the new policy shown to be worse than the safe one since its release?
 
     The log holds episodes under the new policy: `candidate` is what logged them, unless named otherwise.
-    `since` is the first time that counts, written as in the log: the release. A gradual release may be logged under a mixture of both policies; then name both. `margin` is how much worse the new policy may
-    be per episode. The sequences of the reward and of the guardrails share `alpha`.
+    `since` is the first time that counts, written as in the log: the release. A gradual release may be logged
+    under a mixture of both policies; then name both. `margin` is how much worse the new policy may be per
+    episode. The sequences of the reward and of the guardrails share `alpha`.
 
     With a `lookahead`, the gate also forecasts from these episodes, and warns if it sees no advantage ahead.
     """
