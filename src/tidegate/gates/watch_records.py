@@ -113,7 +113,7 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """What ended a watch: in which sequence, at which episode, the how-many-th since the release.
+    """What ended a watch: in which sequence, at which episode, and how many there were since the release.
 
     `mean` and `upper` are of the advantage until then, signed so that more is better; `upper` is below
     −`margin`. Both are None where a number was not finite.
@@ -161,7 +161,7 @@ class WatchState:
 class Sequence:
     """One outcome now: the mean advantage since the release and its bounds, signed so that more is better.
 
-    Each bound is ever wrong with probability `level`; None until there is one.
+    The probability that a bound is ever wrong is at most `level`; None until there is one.
     """
 
     derived: ClassVar = ("harmful",)

@@ -86,7 +86,7 @@ def show_record(id: EvaluationId, shared: Shared, _: Reader) -> Response:
     "/evaluations/{id}/approval", response_model=shapes.EvaluationAnswer, responses=refusals(404, 409, 507)
 )
 def approve(id: EvaluationId, said: Word, shared: Shared, who: Approver, key: Key = None) -> JSONResponse:
-    """Approve or reject a decision that waits for it. It can be done once, and is never changed."""
+    """Approve or reject a decision that waits for approval: once, and for good."""
     database = shared.database
     content = json.dumps({**said.model_dump(), "by": who.name})  # nobody repeats another one's word
     request = Asked.of(f"/v1/evaluations/{id}/approval", key, content.encode())
