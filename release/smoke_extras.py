@@ -19,7 +19,7 @@ def serve(folder: Path) -> None:
     from tidegate.client import Client
     from tidegate.experiments.serve_demo import service
 
-    with service(folder, 0) as (url, token):
+    with service(folder, 8400) as (url, token):
         client = Client(url, token)
         client.define("ranking", {"candidate": "column:new_prob", "lookahead": 20})
         assert client.policy("ranking")["policy"] == "safe"
@@ -61,7 +61,7 @@ def minari(folder: Path) -> None:
 def ray(folder: Path) -> None:
     """A log in parts, read by Ray."""
     log(folder).write_parquet(folder / "log.parquet")
-    tidegate(folder, "gate", "log.parquet", *POLICIES, "--engine", "ray")
+    tidegate(folder, "gate", "log.parquet", *POLICIES, "--stream", "--engine", "ray")
 
 
 def log(folder: Path) -> pl.DataFrame:
@@ -83,6 +83,6 @@ TRIALS = {trial.__name__: trial for trial in (serve, sign, gymnasium, minari, ra
 
 if __name__ == "__main__":
     for extra in sys.argv[1:]:
-        place = Path(extra)
+        place = Path(extra).resolve()
         place.mkdir()
         TRIALS[extra](place)
