@@ -81,7 +81,7 @@ $(SIMGLUCOSE)/.done: constraints.txt
 # What a release needs. All of it installs from PyPI into environments of its own.
 $(DIST)/.done: constraints.txt
 	test -x $(DIST)/bin/python || $(PYTHON) -m venv $(DIST)
-	$(DIST)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build
+	$(DIST)/bin/pip install --quiet --disable-pip-version-check -c constraints.txt build twine
 	touch $@
 
 dist: $(DIST)/.done  ## wheel and source archive, each tried in an empty environment per Python
@@ -96,7 +96,7 @@ $(CORE)/.done: pyproject.toml constraints.txt
 sizes: $(CORE)/.done  ## import time, size of the core and of each extra
 	$(CORE)/bin/python release/sizes.py
 
-extras: $(CORE)/.done  ## whether pip finds versions for each extra, and for all of them together
+extras: $(CORE)/.done  ## each extra alone and all together: installed on top of the core, and tried
 	$(CORE)/bin/python release/extras.py
 
 $(LOWEST)/.done: pyproject.toml constraints-lowest.txt

@@ -2,14 +2,17 @@
 
 python release/dist.py [FOLDER]        by default dist
 
-Each is installed with every Python of `VERSIONS` that this machine has; the others are named and skipped.
+They must hold what git tracks, no more and no less, and metadata that PyPI takes. Each is installed with
+every Python of `VERSIONS` that this machine has; the others are named and skipped.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
+import zipfile
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -19,11 +22,14 @@ LEFT_OUT = {".py", ".pyc"}
 
 
 def main(folder: Path) -> int:
-    """Build, install, try."""
+    """Build, look inside, install, try."""
     shutil.rmtree(folder, ignore_errors=True)
     run(sys.executable, "-m", "build", "--outdir", folder, PROJECT)
     archives = sorted(folder.iterdir())
     assert [one.suffix for one in archives] == [".whl", ".gz"], archives
+    run(sys.executable, "-m", "twine", "check", "--strict", *archives)
+    for archive in archives:
+        print(f"{archive.name}: {archive.stat().st_size / 1e6:.1f} MB, {compared_with_git(archive)}")
     tried = 0
     for version in VERSIONS:
         python = interpreter(version)
@@ -34,6 +40,29 @@ def main(folder: Path) -> int:
             print(f"Python {version}, {archive.name}: {tried_in_an_empty_environment(python, archive)}")
             tried += 1
     return 0 if tried else 1
+
+
+def compared_with_git(archive: Path) -> str:
+    """That an archive holds the files that git tracks; the end if it does not."""
+    if not (PROJECT / ".git").exists():
+        return "not compared: this is no clone"
+    tracked = set(run("git", "ls-files").splitlines())
+    expected = tracked if archive.suffix == ".gz" else {one for one in tracked if one.startswith("src/")}
+    held = files_in(archive)
+    if held != expected:
+        raise SystemExit(
+            f"{archive.name} lacks {sorted(expected - held)} and has besides {sorted(held - expected)}"
+        )
+    return f"the {len(held)} files that git tracks"
+
+
+def files_in(archive: Path) -> set[str]:
+    """What an archive holds, by the paths of the project; what a build adds is left out."""
+    if archive.suffix == ".gz":
+        with tarfile.open(archive) as content:
+            return {name.split("/", 1)[1] for name in content.getnames()} - {"PKG-INFO"}
+    names = zipfile.ZipFile(archive).namelist()
+    return {f"src/{name}" for name in names if ".dist-info/" not in name}
 
 
 def interpreter(version: str) -> str | None:

@@ -260,7 +260,7 @@ def test_a_description_counts_shares_groups_and_features() -> None:
     assert found.features[1] == Reliance("age", 0.0)
     # Shuffled, a German stays one with probability p: the action changes with 2p(1 − p), here ± 0.025.
     assert found.features[0].distance == pytest.approx(2 * german * (1 - german), abs=4 * 0.025)
-    assert found.sentence.endswith("it rests mostly on country.")
+    assert found.sentence.endswith("it depends mostly on country.")
     alike = described([[0, 0, 0]] * 4, np.log(list(logged.values())))
     assert alike.sentence.startswith("The new policy takes each action about as often as the log did")
 

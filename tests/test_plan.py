@@ -92,7 +92,7 @@ def test_ranges_are_ordered_and_say_what_they_rest_on() -> None:
     assert found.likely_episodes is not None
     assert low <= found.more_episodes < found.likely_episodes
     assert high is None or high > found.more_episodes
-    assert "rests on" in str(found)
+    assert "This holds if" in str(found)
     content = json.loads(json.dumps(plain(found), allow_nan=False))
     assert content["more_episodes"] == found.more_episodes
     assert content["lacking_actions"] == [2]

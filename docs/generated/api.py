@@ -21,8 +21,8 @@ IMPORT = re.compile(r"^(?:from|import) (tidegate\.[\w.]+)", re.MULTILINE)
 TOLD_ELSEWHERE = {"service", "adapters", "events", "page", "cli"}  # programs, not libraries
 INTRODUCTION = {
     "tidegate": "`import tidegate` is quick: a name loads what it needs when it is first used.",
-    "tidegate.commands": "The functions behind the commands, with all of their records. `gate`, `evaluate`, "
-    "`check`, `improve`, `backtest` and `plan` are names of `tidegate` too.",
+    "tidegate.commands": "These are the functions behind the commands, with all of their records. `gate`, "
+    "`evaluate`, `check`, `improve`, `backtest` and `plan` are names of `tidegate` too.",
 }
 
 

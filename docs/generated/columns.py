@@ -14,10 +14,10 @@ from tidegate.logs.columns import Columns, TimeUnit
 from .words import code, page, table
 
 INTRODUCTION = """
-Which column of your log plays which part. The keys stand at the top of a TOML file or under `[columns]`; name
-the file with `--columns columns.toml`, or in Python `columns="columns.toml"`. A flag such as `--reward
-profit`, or a keyword such as `reward="profit"`, goes before it. [Your own log](logs.md) has an example, and
-tells what is checked.
+This file says what each column of your log is. The keys are at the top of a TOML file or under `[columns]`;
+name the file with `--columns columns.toml`, or in Python `columns="columns.toml"`. A flag such as `--reward
+profit`, or a keyword such as `reward="profit"`, overrides it. [Your own log](logs.md) has an example, and
+says what is checked.
 """
 TYPES = {
     "str": "a column", "str | None": "a column, or `\"\"`", "tuple[str, ...]": "a list of columns",

@@ -23,9 +23,9 @@ CODES = [
     (str(INTERRUPTED), "interrupted from the keyboard"),
 ]
 INTRODUCTION = """
-Errors are one paragraph on standard error: what, where, what was expected, what to do. `--help` after any
-command says what is below. An option without a default is not set. Set `TIDEGATE_TRACEBACK=1` to see where an
-unexpected error arose.
+An error is one paragraph on standard error: what is wrong, where, what was expected, and what to do.
+`--help` after any command prints what is below. An option without a default is not set. Set
+`TIDEGATE_TRACEBACK=1` to see where an unexpected error arose.
 """
 
 

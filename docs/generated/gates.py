@@ -7,10 +7,10 @@ from .schemas import fields
 from .words import page
 
 INTRODUCTION = """
-The file that `tidegate serve --config gates.toml` reads, at each start: tables of gates, of endpoints and of
-registries, each by its name. A table `[gates.NAME]` is what `PUT /v1/gates/NAME` takes as JSON. A key may be
-written as the flag of `tidegate gate` is: `behavior-prob` is `behavior_prob`. An unknown key is refused. [The
-live gate](../how-to/service.md) has an example.
+`tidegate serve --config gates.toml` reads this file at each start. It has tables of gates, of endpoints and
+of registries, each by its name. A table `[gates.NAME]` holds what `PUT /v1/gates/NAME` takes as JSON. You
+may write a key like the flag of `tidegate gate`: `behavior-prob` is `behavior_prob`. An unknown key is
+refused. [The live gate](../how-to/service.md) has an example.
 """
 
 

@@ -12,9 +12,10 @@ from .schemas import fields, kind
 from .words import page, table
 
 INTRODUCTION = """
-What `tidegate serve` answers. Its own description, in the words of OpenAPI, is at `/openapi.json`. Every
-request but `/healthz`, `/readyz` and what MLflow signs has a token: `Authorization: Bearer …`. Which scope a
-request needs is in [the live gate](../how-to/service.md#decisions-out); a refusal names it too.
+This page lists what `tidegate serve` answers. The service has the same as an OpenAPI document at
+`/openapi.json`. Every request except `/healthz`, `/readyz` and those that MLflow signs needs a token:
+`Authorization: Bearer …`. [The live gate](../how-to/service.md#decisions-out) says which scope a request
+needs, and a refusal names it too.
 """
 SUCCESS = ("200", "201", "202", "204", "304")
 USUAL = {"401", "403", "413", "422", "429", "503"}

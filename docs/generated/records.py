@@ -49,16 +49,16 @@ WRITERS = {
     "budget": "the ledger of `--budget`",
 }
 INTRODUCTION = """
-What `--json` prints, what `--record` writes, and what `to_dict` gives, is a record: plain JSON values. A
-number that is not finite is null. [`record.schema.json`](record.schema.json) is its JSON Schema (draft
-2020-12), and every record that is written validates against it. No field may be missing and no other may be
-there, so a program may rely on what it reads.
+A record is what `--json` prints, `--record` writes and `to_dict` gives: plain JSON values. A number that is
+not finite is null. [`record.schema.json`](record.schema.json) is its JSON Schema (draft
+2020-12), and every record that is written validates against it. All fields are there,
+and no others, so a program can rely on them.
 """
 SEALED = """
 `kind` says which record it is. `format` is raised when a field of records changes; a ledger has its own,
 since it outlives the format of records. `record_hash` is the SHA-256 of everything else but `signature`. It
-shows that a record was changed by accident, and is no proof against forgery; [what a confirmed record
-proves](logs.md#what-a-confirmed-record-proves) tells more.
+reveals accidental changes but does not prevent forgery: see [what a confirmed record
+proves](logs.md#what-a-confirmed-record-proves).
 """
 MEANINGS = {
     "kind": "Which record it is.",

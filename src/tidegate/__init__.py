@@ -10,14 +10,14 @@ Read the files in this order, which follows the data. Each imports only files ab
     measured      episodes of which only what was estimated is held
     policies      log_prob, sample, entropy: softmax, linear, MLP, Gaussian, recorded
     returns       what would this policy have earned in past episode i?
-    values        what a step is worth: models that take noise out of returns
+    values        what a step is worth: models that reduce the noise of returns
     basis         the time axis, past and forecast; time features
     trend         Algorithm 1: least squares, forecast, variance
     bootstrap     Algorithm 2: multipliers, percentile-t, percentile
     cells         a series of returns in time cells: their means, and how well these are known
     calendar_seasons  seasons of a known period that fits into a cell: hours of the day, days of the week
     models        the list of trend models: levels, lines, seasons, and how they may move
-    mixture       all of them weighed by how well they would have forecast the past
+    mixture       all of them weighted by how well they would have forecast the past
     reasons       verdicts and why, in words
     comparison    tests as objects: two bounds, paired, multiscale
     forecast      policy + log -> forecast of its mean return over the next episodes
@@ -38,7 +38,7 @@ The folders are the outer layers. They may import the files above and the folder
     reports       records -> words, pages and pictures
     commands      one function per command, from a user's log to a record
     client        the service as a Python program sees it; the standard library alone
-    service       the live gate: takes episodes in, decides, watches what it deployed, takes it back
+    service       the live gate: takes episodes in, decides, watches what it deployed, rolls it back
     experiments   the paper's studies and ours
     cli           the command line
 

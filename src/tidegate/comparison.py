@@ -323,7 +323,8 @@ class Multiscale(ComparisonTest):
     tested_by: ClassVar[tuple[str, ...]] = ("past_forecasts", "horizon_leverage", "horizon_influence")
     voided_by: ClassVar[tuple[str, ...]] = ("past_forecasts",)
     trend_words: ClassVar[str] = (
-        "a movement like one of those in the list of trend models, each as likely as the past makes it"
+        "a movement like one of those in the list of trend models, each as likely as its past forecasts make "
+        "it"
     )
     rule: ClassVar[str] = (
         "The gate opens only if the probability that the candidate is not better, over all trend models and "

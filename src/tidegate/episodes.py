@@ -290,8 +290,8 @@ def split_log(
 ) -> tuple[TrainingEpisodes, HeldOutEpisodes]:
     """Send ⌊train_fraction · n⌋ episodes to training and the rest to the test.
 
-    Which ones follows from their number alone, so that nobody can split until the verdict is the one he
-    wanted: the commands split so. With a seed, they are drawn at random.
+    Which ones depends only on their number, so nobody can try splits until the verdict suits them. The
+    commands split like this. With a seed, the split is random.
     """
     rows = np.flatnonzero(np.asarray(log.present))
     count = training_count(rows.size, train_fraction)
@@ -312,8 +312,8 @@ def split_log(
 def training_flags(count: int, num_train: int) -> Flags:
     """Which of `count` rows are for training, spread evenly over them, the same each time.
 
-    Every so-and-so-many-th row is taken, after each row was moved by up to `JITTER` places: without that, the
-    split could fall in with a rhythm of the log, such as the days of a week.
+    Every k-th row is taken, after each row was moved by up to `JITTER` places. Without that, the split could
+    fall into step with a rhythm of the log, such as the days of a week.
     """
     places = np.arange(count)
     order = np.argsort(places + JITTER * hashed(places), kind="stable")

@@ -1,4 +1,4 @@
-"""Trend models: how performance may move, each weighed by how well it would have forecast the past.
+"""Trend models: how performance may move, each weighted by how well it would have forecast the past.
 
 A model is a level or a line, perhaps with a season, and a way of moving about it: not at all; as a *rough*
 movement, which wanders and is forgotten after a while (Ornstein–Uhlenbeck); as a *smooth* one (Matérn 5/2);

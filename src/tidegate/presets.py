@@ -103,7 +103,7 @@ def stationary_run(
 def multiscale_forecast(settings: ForecastSettings, *, calendar: tuple[float, ...] = ()) -> ForecastSettings:
     """These settings with Tidegate's own test: no window, order or period to choose.
 
-    Doubly robust returns, one paired test at α, trend models of every time scale weighed by how well they
+    Doubly robust returns, one paired test at α, trend models of every time scale weighted by how well they
     would have forecast the past (docs/explanation/multiscale.md). `calendar` lists the periods: day, week.
     """
     test = Multiscale(TrendModels(calendar=calendar))

@@ -74,8 +74,8 @@ _SENTENCES = {
         "evidence. Shorten the lookahead, or collect more."
     ),
     Reason.FEW_DECIDE: (
-        "the forecast rests on very few episodes, by their times alone. Check the times of the last episodes "
-        "for mistakes, or wait until there are more after the gap."
+        "the forecast rests on very few episodes because of when they happened. Check the times of the last "
+        "episodes for mistakes, or wait until there are more after the gap."
     ),
     Reason.SUPPORT: (
         "the importance ratios of a policy do not average to one: it takes actions that the log "
@@ -91,7 +91,7 @@ _SENTENCES = {
     ),
     Reason.BUDGET_SPENT: (
         "the error budget has nothing for this test, so it cannot open the gate. Set a new budget for new "
-        "episodes, and say so."
+        "episodes, and tell your readers."
     ),
     Reason.NOT_BETTER: (
         "the candidate is not forecast to beat the safe policy, beyond chance. Collect more episodes, or "
@@ -103,8 +103,8 @@ _SENTENCES = {
         "lookahead."
     ),
     Reason.RANGE_DISAGREES: (
-        "the candidate is forecast to beat the safe policy, but for rewards of the range that was given, the "
-        "episodes are too few to exclude chance without an approximation. Collect more, or give a narrower "
+        "the candidate is forecast to beat the safe policy, but with rewards in the given range, there are "
+        "too few episodes to rule out chance without an approximation. Collect more, or give a narrower "
         "range if it is true."
     ),
     Reason.NOT_GUARANTEED: (

@@ -2,7 +2,7 @@
 
 `plain` turns any record into JSON values; a number that is not finite becomes null. `sealed` adds the
 hash of the content. It shows that a file was changed by accident or by somebody careless, and no forgery:
-anybody can compute it anew. See `gates.signatures` for a proof of who wrote a record. `writing` and
+anybody can compute it again. See `gates.signatures` for a proof of who wrote a record. `writing` and
 `write_whole` write a file whole or not at all.
 """
 
@@ -88,7 +88,7 @@ class Advantage:
     """What a test says about candidate − safe.
 
     `lower` and `upper` are each wrong with probability `level`. `p_value` is of "the candidate is not
-    better"; None for a test that has none. `models` are the families that it rests on, the weightiest first.
+    better"; None for a test that has none. `models` are the families that it rests on, in order of weight.
     `longest_lookahead` is the longest that this log could try.
     """
 

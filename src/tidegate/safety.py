@@ -286,7 +286,7 @@ def _past(fit: TrendFit) -> PastErrors | None:
 
 
 def _families(trials: Trials) -> tuple[ModelFamily, ...]:
-    """The families, the weightiest first; those of equal weight as they are listed."""
+    """The families, in order of weight; those of equal weight as they are listed."""
     columns = (trials.memories, trials.weights, trials.points, trials.errors, trials.lowers)
     rows = zip(*(np.asarray(one).tolist() for one in columns), strict=True)
     p_values = [None] * len(trials.kinds) if trials.p_values is None else np.asarray(trials.p_values).tolist()

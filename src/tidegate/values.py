@@ -1,6 +1,6 @@
-"""What a step is worth under the policy that logged it: predictions that take noise out of `dr_returns`.
+"""What a step is worth under the policy that logged it: predictions that reduce the noise of `dr_returns`.
 
-A prediction takes noise out of an estimate and adds no bias, however wrong it is, as long as it was
+A prediction reduces the noise of an estimate and adds no bias, however wrong it is, as long as it was
 not fitted on the very episode it is used for: fit on the training half, use on the held-out half, or
 `cross_fit` within one half. The world drifts, so the models follow time.
 """

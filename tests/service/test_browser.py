@@ -212,7 +212,7 @@ def test_a_screen_reader_finds_its_way(context: "BrowserContext", served: Server
             == table.get_by_role("row").nth(1).get_by_role("cell").count()
         )
     page.get_by_text("The same as a table").click()
-    assert "+0." in page.get_by_role("region", name="The advantage along time, as a table").inner_text()
+    assert "+0." in page.get_by_role("region", name="The advantage over time, as a table").inner_text()
 
 
 def test_the_style_sheet_and_forms_are_allowed_and_scripts_are_not(

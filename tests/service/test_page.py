@@ -404,7 +404,7 @@ def test_refusals_wear_the_same_dress_and_programs_get_json(quiet: Database) -> 
     assert client.get("/v1/nowhere", headers={"Accept": "text/html"}).json()["error"]["code"] == "not_served"
     assert client.get("/v1/gates").json()["error"]["code"] == "no_token"
     wrong = client.request("DELETE", "/audit")
-    assert (wrong.status_code, "This address cannot be asked in this way" in wrong.text) == (405, True)
+    assert (wrong.status_code, "This address does not accept such a request" in wrong.text) == (405, True)
     signed_in(quiet, client)
     answers = [client.get("/audit") for _ in range(4)]
     busy = answers[-1]

@@ -175,10 +175,10 @@ class Backtest:
         if not self.dates.size:
             return "The log is too short for a backtest."
         return (
-            f"At past dates, intervals of nominal {1 - self.alpha:.0%} held what came next for the candidate "
-            f"at {self.candidate.coverage}, for the safe policy at {self.safe.coverage}. The gate would have "
-            f"opened at {self.deployments}; after these, the candidate's estimated advantage was negative at "
-            f"{self.wrong_deployments}, beyond its noise at {self.clearly_wrong_deployments}."
+            f"At past dates, {1 - self.alpha:.0%} intervals held what came next for the candidate at "
+            f"{self.candidate.coverage}, and for the safe policy at {self.safe.coverage}. The gate would "
+            f"have opened at {self.deployments}; after that, the candidate's estimated advantage was "
+            f"negative at {self.wrong_deployments}, and beyond its noise at {self.clearly_wrong_deployments}."
         )
 
 

@@ -249,7 +249,8 @@ def _influence(fitted: FittedTrend, names: Names) -> Finding:
     level = _share_level(share)
     episode = names.episode(float(fitted.times[row]))
     sentence = (
-        f"{episode[:1].upper()}{episode[1:]} brings {share:.1%} of the forecast's variance, the most of all."
+        f"{episode[:1].upper()}{episode[1:]} accounts for {share:.1%} of the forecast's variance, "
+        "more than any other."
     )
     if level:
         sentence += " The interval depends on it: check its reward and ratio, or collect more."

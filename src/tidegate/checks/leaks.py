@@ -2,7 +2,7 @@
 
 The generalised covariance measure (Shah and Peters, 2020): regress the candidate's probability and the reward
 on what is known when the action is taken, and correlate the residuals. The regressions are kernel ridge, and
-their residuals leave each step out. An honest policy goes with the reward, too, where it looks at something
+their residuals leave each step out. An honest policy varies with the reward, too, where it looks at something
 that the log does not hold, or that the regressions miss. So a correlation counts only if they explain nearly
 all of the probability, and leave enough for it to matter; else only what hardly any honest policy shows: a
 probability that is almost a function of the reward.
@@ -31,8 +31,8 @@ RIDGES = 10.0 ** np.arange(-4, 3.5, 0.5)
 SEASON = 0.05  # of the log: how fast a drift the regressions can follow
 
 LEAKED = (
-    "Given all that the log shows before an action, the candidate's probability goes with the reward that "
-    "came after it ({numbers}). No policy knows the reward: was the column computed from it? Map every "
+    "Given all that the log shows before an action, the candidate's probability varies with the reward that "
+    "followed ({numbers}). No policy knows the reward: was the column computed from it? Map every "
     "column that the candidate looks at as a feature; if this remains, the verdict means nothing."
 )
 UNSHOWN = (
@@ -40,11 +40,11 @@ UNSHOWN = (
     "hard to test. Map every column that it looks at as a feature."
 )
 SUSPECT = (
-    "Given all that the log shows before an action, the candidate's probability goes with the reward that "
-    "came after it ({numbers}): it looks at something that the log does not show, or at the reward itself. "
+    "Given all that the log shows before an action, the candidate's probability varies with the reward that "
+    "followed ({numbers}): it looks at something that the log does not show, or at the reward itself. "
     "Map every column that it looks at as a feature."
 )
-CLEAN = "Given what it looks at, the candidate's probability hardly goes with the reward ({numbers})."
+CLEAN = "Given what it looks at, the candidate's probability hardly varies with the reward ({numbers})."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -79,7 +79,7 @@ class DecidedSteps:
 
 
 def leak_finding(steps: DecidedSteps) -> Finding:
-    """Does the candidate's probability go with the reward, given all that was known before?"""
+    """Does the candidate's probability vary with the reward, given all that was known before?"""
     with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported as undetermined
         return _leak_finding(steps)
 

@@ -274,13 +274,12 @@ def _sentence(
     if more is None:
         return f"Even a log {GROWTH[-1]:,.0f} times as long is not expected to suffice."
     low, high = bounds
-    reach = f"from about {_rounded(low)} to " + (
-        "no number that would do" if high is None else f"about {_rounded(high)}"
-    )
+    fewest = f"about {_rounded(low)} if its advantage is one standard error larger than estimated"
+    most = "no number would do" if high is None else f"about {_rounded(high)}"
     return (
-        f"About {_rounded(more)} more episodes give the candidate an even chance ({reach} if its "
-        "advantage is a standard error larger or smaller than estimated). This rests on the estimated "
-        "advantage, the noise and the action mix staying as they are."
+        f"About {_rounded(more)} more episodes give the candidate an even chance ({fewest}; {most} if it is "
+        "one standard error smaller). This holds if the estimated advantage, the noise and the mix of "
+        "actions stay as they are."
     )
 
 

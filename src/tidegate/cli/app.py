@@ -73,8 +73,8 @@ def demo(
 ) -> None:
     """Run Tidegate, SPIN and a stationary baseline live in a drifting world; write a page about it.
 
-    Prints, for each: the improvement over the trusted policy, the share of episodes that ran under a
-    policy truly worse than it, and in how many windows a candidate ran. Exit code 0.
+    Prints, for each: the improvement over the trusted policy, the share of episodes that ran under a policy
+    truly worse than that one, and in how many windows a candidate ran. Exit code 0.
     """
     keep_programs()
     from ..experiments.demo import HEADINGS, run_demo, trusted_log
@@ -196,8 +196,8 @@ def cache(
 ) -> None:
     """Where compiled programs are kept, and how much room they take.
 
-    The first use of a command compiles for seconds; later ones load what was compiled. TIDEGATE_CACHE names
-    another folder, or is `off`. Exit code 0.
+    The first use of a command spends seconds compiling; later uses load what was compiled.
+    TIDEGATE_CACHE names another folder, or is `off`. Exit code 0.
     """
     folder = cache_folder()
     if folder is None:

@@ -322,9 +322,9 @@ def watch(
 ) -> None:
     """After a DEPLOY: is the new policy shown to be worse than the safe one? On a log of the new policy.
 
-    Exit code 0: keep running, 1: roll back, 2: bad usage or a log that cannot tell. May be asked as often as
-    you like: a harmless policy is ever rolled back with probability alpha at most. Given a lookahead, the
-    gate also forecasts, and warns.
+    Exit code 0: keep running, 1: roll back, 2: bad usage or a log that cannot tell. Ask as
+    often as you like: the probability of ever rolling back a harmless policy is at most alpha. With a
+    lookahead, the gate also forecasts, and warns.
     """
     from ..record import write_record
 
@@ -380,7 +380,7 @@ def keygen(
         Path, typer.Argument(metavar="PREFIX", help="Writes PREFIX.private.pem and PREFIX.public.pem.")
     ],
 ) -> None:
-    """Make a pair of keys: `gate --sign-key` signs with the private, `verify --public-key` checks.
+    """Make a pair of keys: `gate --sign-key` signs with one, `verify --public-key` checks with the other.
 
     Exit code 0; 2 if a file exists or cannot be written. Keep the private key to yourself: whoever has
     it can sign.

@@ -61,12 +61,12 @@ def push(
     token: Annotated[
         str, typer.Option("--token", envvar="TIDEGATE_TOKEN", help="A token with the scope ingest.")
     ] = "",
-    rows: Annotated[int, typer.Option("--rows", min=1, help="About how many rows a request has.")] = 5_000,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="About how many rows per request.")] = 5_000,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
     """Send the episodes of a file to a gate of the service.
 
-    The same command again sends what is missing: requests that got through are known by their content.
+    Run the same command again to send what is missing: the service recognises the requests that got through.
     Exit code 0 if all of it is stored; 2 if not.
     """
     from ..client.pushing import push as pushed
@@ -82,7 +82,7 @@ def push(
 def token_new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Who or what will use it.")],
     scopes: Annotated[
-        str, typer.Option("--scopes", help="Some of read, ingest, decide, approve, admin, with commas.")
+        str, typer.Option("--scopes", help="Some of read, ingest, decide, approve, admin, joined by commas.")
     ] = "read",
     expires: Annotated[
         str, typer.Option("--expires", help="How long it is valid: 12h, 90d; or never.", metavar="TIME")
@@ -90,7 +90,7 @@ def token_new(
     data: Data = DATA,
     database: Address = None,
 ) -> None:
-    """Make a token and print it, only this once. Exit code 0."""
+    """Make a token and print it, once. Exit code 0."""
     _require_extra()
     from ..service import database as store
     from ..service import tokens
@@ -101,7 +101,7 @@ def token_new(
 
 @token_app.command("list")
 def token_list(data: Data = DATA, database: Address = None) -> None:
-    """All tokens: their names, scopes and times, never themselves. Exit code 0."""
+    """List all tokens: names, scopes and times, never the tokens themselves. Exit code 0."""
     _require_extra()
     from ..service import database as store
     from ..service import tokens
@@ -118,7 +118,7 @@ def token_revoke(
     data: Data = DATA,
     database: Address = None,
 ) -> None:
-    """End a token now. Exit code 0; 2 if there is none of this name."""
+    """Revoke a token at once. Exit code 0; 2 if no token has this name."""
     _require_extra()
     from ..service import database as store
     from ..service import tokens
@@ -140,7 +140,7 @@ def audit_verify(
     data: Data = DATA,
     database: Address = None,
 ) -> None:
-    """Prove the audit log: every entry, every stored batch and record; with --replay, decide again.
+    """Verify the audit log: every entry, every stored batch and record; with --replay, decide again.
 
     Exit code 0 if all of it holds, 2 if not.
     """

@@ -1,4 +1,4 @@
-"""What a verdict takes for granted, because no log can show it: said beside the verdict."""
+"""What a verdict takes for granted, because no log can show it; the verdict lists it."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from .settings import PlainSettings
 
 PROPENSITIES = (
     "The logged probabilities are those with which the actions were drawn, and nothing outside the log "
-    "led both to an action and to its reward."
+    "influenced both an action and its reward."
 )
 SELECTION = "No episode is missing from the log because of how it went."
 INDEPENDENCE = "Episodes are independent of each other, given their time."
@@ -24,8 +24,8 @@ def assumptions(
         # The rule of three (Hanley and Lippman-Hand, 1983).
         share = min(3 / max(tested, 1), 1)
         yield (
-            f"Nothing much worse happens than was seen: what did not occur in {tested:,} test episodes may "
-            f"still occur in up to {share:.2%} of them (`reward_range` insures against it)."
+            f"Nothing much worse will happen than has been seen: what did not occur in {tested:,} test "
+            f"episodes may still occur in up to {share:.2%} of them (`reward_range` insures against it)."
         )
     yield INDEPENDENCE
     yield f"The future follows {settings.trend}."

@@ -7,7 +7,7 @@ class Preset(enum.StrEnum):
     """Which method decides."""
 
     MULTISCALE = "multiscale"
-    """Tidegate's own: a paired test over many trend models, weighed by how well they forecast the past."""
+    """Tidegate's own: a paired test over many trend models, weighted by how well they forecast the past."""
     PAPER = "paper"
     """SPIN as published: one basis, two bounds."""
 

@@ -173,5 +173,5 @@ def _sentence(
         said.append(f"it differs most where {groups[0].who}")
     resting = [one.feature for one in reliances[:2] if one.distance >= NOTABLE]
     if resting:
-        said.append(f"it rests mostly on {' and '.join(resting)}")
+        said.append(f"it depends mostly on {' and '.join(resting)}")
     return "; ".join(said) + "."

@@ -51,7 +51,7 @@ WHOSE = {"candidate": "the candidate", "safe": "the safe policy", "difference": 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class GateRecord(Shown):
-    """A verdict with all that it rests on.
+    """A verdict with everything behind it.
 
     `guarded` holds the test of the reward (`decision`) and those of the guardrails, if there are any.
     `checks` are the findings about the test episodes: for each policy, and for their difference where the

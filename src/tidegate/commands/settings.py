@@ -102,7 +102,7 @@ class PlainSettings:
 
     @property
     def doubly_robust(self) -> bool:
-        """Whether a model of the rewards takes noise out of the estimated returns."""
+        """Whether a model of the rewards reduces the noise of the estimated returns."""
         return self._at_any_lookahead.value_model is not None
 
     @property

@@ -1,4 +1,4 @@
-"""Replay a decision record on its log: the same verdict, the same bounds, to the bit?
+"""Replay a decision record on its log: the same verdict, the same bounds, bit for bit?
 
 A record that is confirmed says what its log says. Its own hash does not prove who wrote it: anybody can
 compute it. A signature does (`gates.signatures`), if the reader has the public key from elsewhere.

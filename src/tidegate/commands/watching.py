@@ -1,4 +1,4 @@
-"""Keep running, or roll back? What a watch says of the episodes that were logged since a release."""
+"""Keep running, or roll back? What a watch says about the episodes that were logged since a release."""
 
 import dataclasses
 import datetime
@@ -49,7 +49,7 @@ class Curve:
 class ForecastWarning:
     """What the gate forecasts from the episodes since the release. It warns; it does not roll back.
 
-    It warns if it forecasts no advantage any more: a point of zero or less, or harm.
+    It warns if it no longer forecasts an advantage: a point of zero or less, or harm.
     """
 
     derived: ClassVar = ("warns", "sentence")
@@ -165,9 +165,9 @@ def watch(
     """Is the new policy shown to be worse than the safe one since its release?
 
     The log holds episodes under the new policy: `candidate` is what logged them, unless named otherwise.
-    `since` is the first time that counts, written as in the log: the release. A release by steps may be
-    logged under a mixture of both policies; then name both. `margin` is how much worse the new policy may
-    be per episode. The sequences of the reward and of the guardrails share `alpha`.
+    `since` is the first time that counts, written as in the log: the release. A gradual release may be logged
+    under a mixture of both policies; then name both. `margin` is how much worse the new policy may be per
+    episode. The sequences of the reward and of the guardrails share `alpha`.
 
     With a `lookahead`, the gate also forecasts from these episodes, and warns if it sees no advantage ahead.
     """
@@ -248,7 +248,7 @@ def _forecast(
 
 
 def warning_of(record: GateRecord) -> ForecastWarning:
-    """What a forecast says of a policy that was released."""
+    """What a forecast says about a policy that was released."""
     advantage = record.advantage
     return ForecastWarning(
         lookahead=record.settings.forecast().lookahead,

@@ -21,7 +21,7 @@ from ..errors import SettingsError, foreign_code
 from .sweep import Columns, Runs, Sweep, resolve
 
 CURVE_BINS = 40
-# Each doubling is compiled anew: a GPU has the speed to spare, a CPU has not. Results are the same.
+# Each doubling is compiled separately: a GPU has the speed to spare, a CPU has not. Results are the same.
 FIRST_CAPACITY = {False: 256, True: 1024}
 # The search for the fastest product takes longer than the rest of the compilation, and finds no better.
 COMPILER_OPTIONS: dict[bool, dict[str, Any]] = {

@@ -33,7 +33,7 @@ def reproduce_table1(speeds: Sequence[int], out: Path, domain: Domain, effort: E
 
 
 def reproduce_figure4(speeds: Sequence[int], out: Path, domain: Domain, effort: Effort) -> str:
-    """SPIN and the baseline: bars at every speed and, at speed 2, curves along time."""
+    """SPIN and the baseline: bars at every speed and, at speed 2, curves over time."""
     prepare(domain)
     sweeps, published = figure4(speeds, domain), domain is Domain.RECOSYS
     return _reproduce(sweeps, out, effort, published=published, curves=CURVE_SPEED)
@@ -59,7 +59,7 @@ def _reproduce(
     published: bool,
     curves: str | None = None,
 ) -> str:
-    """`curves` is the cell whose runs are also drawn along time, if it was run."""
+    """`curves` is the cell whose runs are also drawn over time, if it was run."""
     columns = run_study(sweeps, out, effort)
     summaries = summarise(columns)
     for field, label in BARS.items():

@@ -79,7 +79,7 @@ def _showcase_picture(run: LiveRun) -> Picture:
 
 
 def _patient_pictures(demo: Demo) -> dict[str, Any]:
-    """A day under the likeliest treatment of either policy, and the treatments along time."""
+    """A day under the likeliest treatment of either policy, and the treatments over time."""
     days, ends = patient_days(demo), demo.shown.window_ends
     day = demo.shown.showcase.safe.forecast_times[0]
     reached = ", ".join(
@@ -139,7 +139,7 @@ def _decisions_picture(runs: Sequence[LiveRun]) -> Picture:
         for run in runs
     )
     return picture(
-        f"Decisions of the algorithms along time: {told}.",
+        f"Decisions of the algorithms over time: {told}.",
         "Green: a candidate ran and was truly better than the safe policy. Red: it was truly worse.",
         lambda axis, columns: _draw_decisions(axis, runs, columns),
         height=2.3,

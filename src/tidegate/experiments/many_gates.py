@@ -36,7 +36,7 @@ class OneStepLogs:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Verdicts:
-    """What the gate says of each log, and the interval of the candidate's own forecast."""
+    """What the gate says about each log, and the interval of the candidate's own forecast."""
 
     deploys: Flags
     p_values: Floats

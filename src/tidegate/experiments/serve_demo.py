@@ -1,7 +1,8 @@
 """The live gate at work: RecoSys drifts, a client asks which policy to run and sends what came of it.
 
-Every window the service decides anew. The candidate likes an item that comes into season and goes out again:
-the gate opens, and takes it back. `python -m tidegate.experiments.serve_demo` runs it, `make serve-demo` too.
+The service decides again at every window. The candidate likes an item that comes into season and goes out
+again: the gate opens, and takes it back. `python -m tidegate.experiments.serve_demo` runs it, and so does
+`make serve-demo`.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Watches in worlds that are known: how often one rolls back without reason, and how soon with one.
 
 In a world there are a few actions; the new policy takes them with the probabilities `candidate`, and the safe
-one would have taken them with `safe`. Episodes are weighed by `predicted`, as in `weigh`, and followed by the
-watch's own path, many runs side by side.
+one would have taken them with `safe`. Episodes are weighted by `predicted`, as in `weigh`, and followed by
+the watch's own path, many runs side by side.
 """
 
 import dataclasses

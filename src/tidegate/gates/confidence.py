@@ -83,7 +83,7 @@ class RunningSums:
 def accumulated(sums: RunningSums, values: Floats, start: int) -> RunningSums:
     """The sums after each of the values, which follow each other along the first axis.
 
-    They are added one after the other: it makes no difference, to the bit, in how many parts they come.
+    They are added one after the other: the result is the same, bit for bit, in however many parts they come.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         path = RunningSums(

@@ -33,7 +33,7 @@ HALVINGS = 50
 class RangeBound:
     """The average advantage over the last episodes is at least `lower`, wrong with probability `level`.
 
-    The bound is about the past; that the advantage goes on is the forecast's part. Both must agree.
+    The bound is about the past; whether the advantage lasts is for the forecast to say. Both must agree.
     """
 
     low: float

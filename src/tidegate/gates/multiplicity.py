@@ -38,7 +38,7 @@ _SENTENCES = {
     ),
     Multiplicity.NONE: (
         "Each test has level α. As all must pass, a wrong deployment has probability α at most "
-        "(Berger, 1982); what is said of single outcomes is not corrected for their number."
+        "(Berger, 1982); statements about single outcomes are not corrected for their number."
     ),
 }
 

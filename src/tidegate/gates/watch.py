@@ -6,12 +6,12 @@ for good. With m outcomes each sequence has level α/m (Bonferroni): if no mean 
 margin, a watch that never ends rolls back with probability α at most, for large numbers of episodes.
 
 One pure step, `watch_step`, serves one new episode and a whole file alike: the state after some
-episodes does not depend, to the bit, on how many of them each call brought.
+episodes is the same, bit for bit, however many of them each call brings.
 
 A number that is not finite ends the watch with a rollback: it fails towards the safe policy. Where the ratios
 do not average to one, the episodes cannot say what the safe policy would have earned: no harm is shown then,
 and no advantage; the status is `error` as long as that lasts. Nor is anything shown as long as the policies'
-difference hangs on a few episodes with large ratios.
+difference depends on a few episodes with large ratios.
 """
 
 import dataclasses

@@ -23,12 +23,12 @@ class WatchReason(enum.Enum):
     """Why a watch says what it says."""
 
     HARM = "the new policy is shown to do worse than the safe one since its release, beyond chance."
-    NOT_FINITE = "an episode gives a number that is not finite, and with such numbers nothing can be watched."
+    NOT_FINITE = "an episode gives a number that is not finite, so the watch cannot say anything."
     NO_SUPPORT = (
         "the importance ratios do not average to one, so the episodes do not say what the safe policy would "
         "have earned. Let the new policy keep exploring, or check the logged probabilities."
     )
-    TOO_FEW = "too few episodes since the release tell the two policies apart."
+    TOO_FEW = "too few of the episodes since the release tell the two policies apart."
     NOT_SHOWN = "neither harm nor an advantage is shown since the release."
     BETTER = "the new policy is shown to do better than the safe one since its release, beyond chance."
 
@@ -113,7 +113,7 @@ class Watch:
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """What ended a watch: in which sequence, at which episode, the how-many-th since the release.
+    """What ended a watch: in which sequence, at which episode, and how many there were since the release.
 
     `mean` and `upper` are of the advantage until then, signed so that more is better; `upper` is below
     −`margin`. Both are None where a number was not finite.
@@ -152,7 +152,7 @@ class WatchState:
     harm: Evidence | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON values, from which `restored_state` makes the same state, to the bit."""
+        """Plain JSON values, from which `restored_state` makes the same state, bit for bit."""
         found: dict[str, Any] = plain(self)
         return found
 
@@ -161,7 +161,7 @@ class WatchState:
 class Sequence:
     """One outcome now: the mean advantage since the release and its bounds, signed so that more is better.
 
-    Each bound is ever wrong with probability `level`; None until there is one.
+    The probability that a bound is ever wrong is at most `level`; None until there is one.
     """
 
     derived: ClassVar = ("harmful",)

@@ -11,9 +11,9 @@ w being the ratios of a policy's probability to the logged one: exactly 1 for a 
 actions itself.
 
 Among all baselines, the mean of earlier rewards *weighted by* (w_candidate − w_safe)² has the least variance.
-It is not used. Where ratios vary much, such a mean hangs on the few rewards that had large ratios, and until
-the next of these comes, the advantages lean to one side. A bound that is watched all the time must not lean:
-with the plain mean, what usually happens is worth about nothing, as it should be. Means forget, so that they
+It is not used. Where ratios vary much, such a mean depends on the few rewards that had large ratios, and
+until the next of these comes, the advantages lean to one side. A bound that is watched all the time must not
+lean: with the plain mean, what usually happens is worth about nothing, as it should be. Means forget, so they
 follow a world that drifts.
 """
 

@@ -3,7 +3,7 @@
 What a step is worth is fitted to a sample of the log, so that it takes bounded memory. An episode is
 predicted from others alone: those whose place in time is odd from those whose place is even, and the reverse.
 Blocks have one shape, and every number of an episode follows from its own steps and from the sample: so it is
-the same to the bit whichever block the episode is in.
+the same, bit for bit, whichever block the episode is in.
 """
 
 import dataclasses

@@ -47,7 +47,7 @@ SAYS = {
     Reason.SCALES_DISAGREE.name: ("does not show that", "nor that"),
     Reason.BUDGET_SPENT.name: ("was not asked whether", "nor whether"),
     Reason.NOT_GUARANTEED.name: ("shows by its numbers, but does not guarantee, that", "but not that"),
-    Reason.RANGE_DISAGREES.name: ("is too short to be sure, for rewards of this range, that", "nor that"),
+    Reason.RANGE_DISAGREES.name: ("is too short to be sure, with rewards in this range, that", "nor that"),
 }
 IN_WORDS = ("forecast", "trend", "rule", "doubly_robust")  # settings shown elsewhere on the page
 

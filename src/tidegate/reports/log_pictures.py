@@ -102,7 +102,7 @@ def scale_picture(advantage: Plain, clock: Clock) -> Picture:
         f"{figure(advantage['level'])}. {' '.join(map(_told, rows))}",
         "Marks: the forecast advantage. Bars: from there to the lower bound. The first bar, of all models "
         f"together, decides: it is green if all of it is right of the line at {line}, else orange. The "
-        f"others are families of models, the weightiest first. {OUTSIDE}",
+        f"others are families of models, in order of weight. {OUTSIDE}",
         lambda axis, columns: draw_scales(axis, advantage, clock.span, legend_columns=columns),
         height=1.5 + 0.3 * len(rows),
     )

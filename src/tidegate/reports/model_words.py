@@ -23,7 +23,7 @@ def family_words(one: Plain, span: Span) -> str:
 
 
 def shown_families(advantage: Plain) -> list[Plain]:
-    """The families that matter, the weightiest first."""
+    """The families that matter, in order of weight."""
     return [one for one in advantage["models"] if (one["weight"] or 0.0) >= SHOWN]
 
 

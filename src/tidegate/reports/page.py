@@ -41,7 +41,7 @@ def templates(folder: Path = HERE) -> jinja2.Environment:
 def inline_svg(figure: Figure, description: str) -> Markup:
     """The figure as an SVG element that scales with the page and takes its colours and its font.
 
-    `description` says in words and numbers what is to be seen.
+    `description` says in words and numbers what the picture shows.
     """
     buffer = io.StringIO()
     salt = f"{description} {figure.get_size_inches()}"  # no name in a page twice

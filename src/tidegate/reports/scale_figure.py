@@ -1,6 +1,6 @@
 """The picture that shows why the gate opened or not: the bound that decides, and what each model would say.
 
-The first bar is the mixture's; it decides. The others are families of models, the weightiest first: the
+The first bar is the mixture's; it decides. The others are families of models, in order of weight: the
 heavier, the darker.
 """
 

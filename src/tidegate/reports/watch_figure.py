@@ -1,4 +1,4 @@
-"""A watch along time: the mean advantage since the release, its bounds, and where it rolled back."""
+"""A watch over time: the mean advantage since the release, its bounds, and where it rolled back."""
 
 from typing import TYPE_CHECKING
 

@@ -159,7 +159,7 @@ def _note_use(_: Any, record: Any) -> None:
 
 
 def _ask_after(engine: Engine, connection: Any, record: Any, _: Any) -> None:
-    """A connection that was idle may have lost its server; then all are made anew."""
+    """A connection that was idle may have lost its server; then all are made again."""
     if time.monotonic() - record.info.get("used", time.monotonic()) <= IDLE:
         return
     try:

@@ -38,7 +38,7 @@ class Mode(enum.StrEnum):
     """What a DEPLOY means."""
 
     CONTINUOUS = "continuous"
-    """Every window decides anew which policy runs in the next one."""
+    """Every window decides again which policy runs in the next one."""
     RELEASE = "release"
     """The candidate runs from a DEPLOY on, until it is rolled back."""
 
@@ -109,7 +109,7 @@ class GateDefinition(BaseModel):
     budget_rule: BudgetRule = Field(BudgetRule.HARMONIC, description="How α is shared out.")
     budget_tests: Whole = Field(52, ge=1, le=1_000_000, description="For how many evaluations.")
 
-    mode: Mode = Field(Mode.CONTINUOUS, description="Decide every window anew, or release and watch.")
+    mode: Mode = Field(Mode.CONTINUOUS, description="Decide again at every window, or release and watch.")
     window: Whole | None = Field(
         None, ge=1, le=MOST_EPISODES, description="Episodes in a window; default the lookahead."
     )
@@ -244,7 +244,7 @@ class GateDefinition(BaseModel):
             raise SettingsError(
                 "the probabilities of the actions are estimated, which takes a whole log, so a release could "
                 "not be watched batch by batch.",
-                remedy="Log them, or let the gate decide every window anew, in continuous mode.",
+                remedy="Log them, or let the gate decide again at every window, in continuous mode.",
             )
 
 

@@ -119,7 +119,7 @@ class _Walk:
         if not number.isdigit() or len(sha256) != 64:
             raise SettingsError(f"the head is '{noted}'.", expected="N:SHA256, as `audit verify` prints it")
         if self.hashes.get(int(number)) != sha256:
-            yield f"entry {number} is not the one that was noted: the chain was written anew."
+            yield f"entry {number} is not the one that was noted: the chain has been rewritten."
 
 
 def _against_tables(connection: Connection, entry: Entry) -> Faults:
@@ -235,7 +235,7 @@ def _replayed(database: Database, wanted: str) -> Iterator[tuple[str, bool]]:
 
 
 def _replay(database: Database, evaluation: str) -> tuple[str, bool]:
-    """Decide again from the stored batches: the same numbers, to the bit?"""
+    """Decide again from the stored batches: the same numbers, bit for bit?"""
     with database.reading() as connection:
         row = evaluations.of_id(connection, evaluation)
         if row.log_sha256 is None:

@@ -85,7 +85,9 @@ class Broken(Refusal):
     status, code = HTTPStatus.INTERNAL_SERVER_ERROR, "broken"
 
     def __init__(self) -> None:
-        super().__init__("the service made a mistake.", remedy="Its log tells more; please report it.")
+        super().__init__(
+            "something went wrong in the service.", remedy="Its log says more; please report it."
+        )
 
 
 class NoRoom(Refusal):

@@ -72,7 +72,7 @@ def why_over(evaluation: Row[Any], now: str) -> str | None:
         return f"the decision was good until {evaluation.expires_at}."
     latest = datetime.datetime.fromisoformat(now) + STEP_BACK
     if evaluation.decided_at > stamp(latest):
-        return f"the decision is of {evaluation.decided_at}, and the clock was set back since."
+        return f"the decision was made at {evaluation.decided_at}, and the clock has been set back since."
     return None
 
 
@@ -202,7 +202,7 @@ def _require_waiting(connection: Connection, gate: Row[Any], evaluation: Row[Any
         )
     latest = newest(connection, gate)
     if latest is None or latest.id != evaluation.id:
-        raise Conflict("the gate has decided anew, was defined anew or rolled back since this evaluation.")
+        raise Conflict("since this evaluation, the gate has decided again, been redefined or rolled back.")
     over = why_over(evaluation, now)
     if over is not None:
         raise Conflict(over, remedy="Evaluate again.")

@@ -3,7 +3,7 @@
 `watch` runs in the worker when a released gate has batches that the watch has not seen. It takes them one by
 one, in the order in which they were stored, so that what it finds does not depend on how many of them come to
 one look. It computes outside of any transaction. What it found is stored if the gate is still as it was; if
-not, the next look finds it anew.
+not, the next look finds it again.
 
 Both policies are those of the definition. Of episodes that the candidate logged, its ratio is 1; of those
 that the safe policy logged and that come late, it is not, and they count as what they are.
@@ -40,7 +40,7 @@ MOST_BATCHES = 20  # in one look, so that evaluations need not wait for long
 class Memory:
     """What one look leaves to the next, in plain values; `warned` are reasons that were told already.
 
-    It is of one version of the gate: another one may watch other outcomes, at another level, and begins anew
+    It is of one version of the gate: another one may watch other outcomes, at another level, and starts again
     with the first batch after the release.
     """
 
@@ -78,7 +78,7 @@ def watch(database: Database, name: str) -> bool:
     found = look(database, gate, contents)
     with database.writing() as connection:
         now = registry.current(connection, name, lock=True)
-        if _mark(now) != _mark(gate):  # rolled back, defined anew, or looked at by somebody else
+        if _mark(now) != _mark(gate):  # rolled back, redefined, or looked at by somebody else
             return False
         return _keep(connection, now, found, database.now())
 

@@ -32,7 +32,7 @@ class ActingWorld(Protocol):
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class LiveWindow:
-    """One window: which policy ran, what it earned, and what the test then said of a candidate."""
+    """One window: which policy ran, what it earned, and what the test then said about a candidate."""
 
     episode_numbers: Floats
     policy: ParametricPolicy

@@ -78,7 +78,7 @@ async def hear(
     timestamp: Annotated[str, Header(alias="X-MLflow-Timestamp", max_length=20)] = "",
     delivery: Annotated[str, Header(alias="X-MLflow-Delivery-Id", max_length=200)] = "",
 ) -> dict[str, Any]:
-    """A registry tells of a model; a new version of the gate's model is decided on."""
+    """A model registry reports a model; a new version of the gate's model asks for a decision."""
     body = await request.body()
     message = Message(delivery, timestamp, signature, body)
     heard = await run_in_threadpool(_heard, shared.database, gate, message)

@@ -40,7 +40,7 @@ def retry_event(
     shared: Shared,
     _: Admin,
 ) -> dict[str, Any]:
-    """Try the deliveries of an event again that were given up, or wait for their next turn."""
+    """Retry the deliveries of an event that were given up or wait for their next turn."""
     with shared.database.writing() as connection:
         return {"data": {"deliveries": queue.retry(connection, id)}}
 
@@ -60,7 +60,7 @@ def list_endpoints(shared: Shared, _: Admin) -> dict[str, Any]:
 def define_endpoint(
     name: Name, asked: EndpointAsked, shared: Shared, who: Admin, response: Response
 ) -> dict[str, Any]:
-    """Send events to an address from now on; a secret that is made is shown this once."""
+    """Send events to an address from now on; a new secret is shown only once."""
     known = asked.secret or endpoints.kept_secret(shared.database, name)
     made = None if known else signing.new_secret()
     found = endpoints.webhook(name, asked.url, known or made or "", tuple(asked.types), asked.gate)
@@ -73,5 +73,5 @@ def define_endpoint(
 
 @router.delete("/endpoints/{name}", status_code=204, responses=refusals(404, 507))
 def remove_endpoint(name: Name, shared: Shared, who: Admin) -> None:
-    """Send nothing more there."""
+    """Stop sending events to this endpoint."""
     endpoints.remove(shared.database, name, who.name)

@@ -13,7 +13,7 @@ What they stand on:
     sessions      sign-ins in the store, by hash
     answering     a template -> an answer with its security headers; the message after a form
     views         what the pages show of a gate, and what it waits for
-    history       the advantage along time, what happened beside it, which policy ran
+    history       the advantage over time, what happened beside it, which policy ran
     chart         a history as shapes; the template draws them
     entries       the audit log, newest first, in words
     wording       how moments, numbers and states are said

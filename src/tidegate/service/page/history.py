@@ -1,4 +1,4 @@
-"""What a gate has decided along time, what people and the watch did beside it, and which policy ran."""
+"""What a gate has decided over time, what people and the watch did beside it, and which policy ran."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""A gate: what runs and why, the advantage along time, its definition, its evaluations; roll back, decide."""
+"""A gate: what runs and why, the advantage over time, its definition, its evaluations; roll back, decide."""
 
 from typing import Annotated
 
@@ -81,7 +81,7 @@ def roll_back(gate: GateName, shared: Shared, found: SignedIn, given: Sent) -> R
         owner = registry.current(connection, gate)
         policy = presenting.policy_summary(connection, owner, shared.database.now())
     if str(policy["evaluation"]) != given.get("evaluation"):
-        raise Conflict(f"'{gate}' has decided anew since the page was loaded.", remedy="Look again.")
+        raise Conflict(f"'{gate}' has decided again since the page was loaded.", remedy="Look again.")
     try:
         said = resource.Rollback(comment=given.get("comment", ""))
     except ValidationError as error:

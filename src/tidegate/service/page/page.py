@@ -12,7 +12,7 @@ from .visitors import visitor
 TITLES = {
     403: "This is not allowed",
     404: "There is nothing here",
-    405: "This address cannot be asked in this way",
+    405: "This address does not accept such a request",
     409: "This cannot be done now",
     413: "This is too long",
     422: "This cannot be read",

@@ -116,7 +116,7 @@ def waits_for(connection: Connection, gate: registry.Gate, now: str, runs: str) 
         return Wait("episodes", "its first episodes", 0, gate.definition.episodes_per_window)
     if gate.definition.mode is Mode.CONTINUOUS or runs == standing.CANDIDATE:
         return _window(gate)
-    return Wait("request", "somebody who asks for a decision")
+    return Wait("request", "somebody to ask for a decision")
 
 
 def computing(connection: Connection, gate: registry.Gate) -> str | None:

@@ -47,7 +47,7 @@ class Visitor:
     def who(self) -> Holder:
         """Who is signed in; a refusal if nobody is."""
         if self.holder is None:
-            raise NoToken("nobody is signed in here, or no longer.", remedy="Sign in.")
+            raise NoToken("you are not signed in, or no longer.", remedy="Sign in.")
         return self.holder
 
     def may(self, scope: Scope) -> bool:

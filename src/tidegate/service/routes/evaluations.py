@@ -42,7 +42,7 @@ class Word(BaseModel):
 def evaluate(
     gate: GateName, shared: Shared, who: Decider, asked: Request | None = None, key: Key = None
 ) -> JSONResponse:
-    """Decide anew on all episodes that are stored now; the answer says where to look."""
+    """Decide again on all episodes that are stored now; the answer says where to look."""
     dry_run = asked is not None and asked.dry_run
     request = Asked.of(f"/v1/gates/{gate}/evaluations", key, str(dry_run).encode())
     answer = evaluations.request(shared.database, gate, dry_run, request, who.name)
@@ -86,7 +86,7 @@ def show_record(id: EvaluationId, shared: Shared, _: Reader) -> Response:
     "/evaluations/{id}/approval", response_model=shapes.EvaluationAnswer, responses=refusals(404, 409, 507)
 )
 def approve(id: EvaluationId, said: Word, shared: Shared, who: Approver, key: Key = None) -> JSONResponse:
-    """Approve or reject a decision that waits for it. This is said once, and never changed."""
+    """Approve or reject a decision that waits for approval: once, and for good."""
     database = shared.database
     content = json.dumps({**said.model_dump(), "by": who.name})  # nobody repeats another one's word
     request = Asked.of(f"/v1/evaluations/{id}/approval", key, content.encode())

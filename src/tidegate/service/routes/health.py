@@ -31,5 +31,5 @@ def readyz(shared: Shared) -> dict[str, Any]:
 
 @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}, **refusals()})
 def metrics(shared: Shared, _: Reader) -> Response:
-    """Numbers for Prometheus; with a token, because they tell how much is going on."""
+    """Numbers for Prometheus; with a token, because they show how much is going on."""
     return Response(shared.metrics.text(), media_type=CONTENT_TYPE_LATEST)

@@ -21,7 +21,7 @@ FILE: dict[str, Any] = {
 
 @router.put("", response_model=shapes.UploadedAnswer, responses=refusals(507), openapi_extra=FILE)
 async def upload(request: Request, shared: Shared, who: Admin) -> dict[str, Any]:
-    """Keep a policy's file; a definition names it by the `spec` that is answered."""
+    """Store a policy's file; a definition names it by the `spec` in the answer."""
     content = await request.body()
     sha256 = await run_in_threadpool(uploads.store_policy, shared.database, content, who.name)
     return {"data": {"sha256": sha256, "spec": f"policy:sha256:{sha256}"}}
