@@ -64,7 +64,9 @@ docs-serve: docs  ## the same, shown at 127.0.0.1:8000
 reference: $(VENV)/.dev  ## the pages of the reference that are made from the code
 	$(BIN)/python docs/make_reference.py --write
 
+# Two tutorials begin with a download; where there is none, their tests are skipped and say so.
 unit: $(VENV)/.docs $(SIMGLUCOSE)/.done
+	-$(MAKE) --no-print-directory $(STREAMS)/.done
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # A peer with pins on packages that must never meet ours. Where it cannot be installed, the tests that
@@ -163,8 +165,9 @@ peer: $(VENV)/.bench  ## one run in PyTorch against ours (installs PyTorch)
 figures: $(VENV)/.run  ## the pictures of the README
 	$(BIN)/python docs/figures.py
 
-outputs: $(VENV)/.dev  ## run the tutorials and put what they print and draw into them (downloads 1 MB)
-	$(BIN)/python docs/make_outputs.py --write docs/tutorials/*.md
+outputs: $(VENV)/.dev $(STREAMS)/.done  ## run tutorials and how-to guides; put what they print and draw into them
+	$(BIN)/python docs/make_outputs.py --write $(filter-out %/service-adapters.md,$(wildcard docs/tutorials/*.md docs/how-to/*.md)) \
+	  docs/explanation/problem.md README.md
 
 clean:  ## remove the virtual environment and build products
 	rm -rf $(VENV) $(SIMGLUCOSE) $(STREAMS) $(OBP) $(FUZZ) $(DIST) $(CORE) $(LOWEST) build dist demo.html

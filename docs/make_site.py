@@ -38,6 +38,7 @@ PROJECT_PAGES = {
 }
 PICTURES = {".svg", ".png"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)  # for those who write pages, and for what runs them
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
 FETCHED = {"src", "srcset", "data", "poster", "xlink:href"}
 REMOTE = re.compile(r"(?:https?:)?//")
@@ -118,7 +119,7 @@ def linked_files(page: Path) -> Iterator[Path]:
 
 
 def relinked(page: Path, place: str, places: dict[Path, str]) -> str:
-    """The text of a page, with links that are right where its copy lies."""
+    """The text of a page as readers get it, with links that are right where its copy lies."""
 
     def moved(match: re.Match[str]) -> str:
         target = (page.parent / match[2]).resolve()
@@ -127,7 +128,7 @@ def relinked(page: Path, place: str, places: dict[Path, str]) -> str:
         up = "../" * place.count("/")
         return f"{match[1]}{up}{places[target]}{match[3] or ''}{match[4]}"
 
-    return LINK.sub(moved, page.read_text())
+    return LINK.sub(moved, COMMENT.sub("", page.read_text()))
 
 
 def navigation_of(pages: Path) -> list[dict[str, Any]]:

@@ -10,8 +10,11 @@ import time
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
+from tidegate import EpisodeLog
 from tidegate.reports.page import CONTENT_POLICY
 
 ALGORITHMS = ["Tidegate", "SPIN", "Stationary"]
@@ -115,7 +118,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_the_demo_writes_one_small_page_that_needs_no_network(
     tmp_path: Path, compiled: dict[str, str]
 ) -> None:
-    result = _run("demo", "--episodes", "40", "--json", cwd=tmp_path, **compiled)
+    result = _run("demo", "--episodes", "40", "--json", "--log", "demo.csv", cwd=tmp_path, **compiled)
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
     assert [row["name"] for row in summary["algorithms"]] == ALGORITHMS
@@ -131,6 +134,10 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert "KEEP" in page or "DEPLOY" in page
     assert page.count("What each model of the trend says</h2>") == 1
     assert "a line that goes on</td>" in page
+    log = EpisodeLog.from_frame(pl.read_csv(tmp_path / "demo.csv"), step=None, recorded={"new": "new_prob"})
+    assert log.span == (1.0, 60.0)  # 20 to begin with, then ten windows of four
+    ratios = np.exp(np.asarray(log.recorded["new"] - log.behavior_log_probs))
+    assert abs(ratios.mean() - 1) < 4 * ratios.std() / np.sqrt(ratios.size)
 
 
 def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path, compiled: dict[str, str]) -> None:

@@ -4,8 +4,10 @@ import base64
 import contextlib
 import datetime
 import json
+import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -250,6 +252,42 @@ def test_the_file_names_endpoints_and_their_secrets_lie_elsewhere(
     file.write_text('[endpoints.pager]\nurl = "http://host/x"\nsecert = "x"\n')
     with pytest.raises(SettingsError, match=r"endpoints\.pager\.secert"):
         configured.configure(database, file, "config")
+
+
+def recipe(kind: str) -> str:
+    """The block of a kind in what the page says about events."""
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "service-adapters.md"
+    found = re.search(rf"^## Events$.*?^```{kind}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+@pytest.mark.parametrize("kind", ["gate.rolled_back", "gate.warning"])
+def test_the_recipe_believes_what_we_signed_and_looks_at_the_type(kind: str) -> None:
+    secret, moment = signing.new_secret(), str(int(time.time()))
+    body = json.dumps({"type": kind})
+    headers = {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": moment,
+        "webhook-signature": signing.signature(signing.key_of(secret), "msg_1", moment, body.encode()),
+    }
+    names = {"secret": secret, "body": body, "headers": headers}
+    if kind == "gate.rolled_back":
+        exec(recipe("python"), names)
+        return
+    with pytest.raises(AssertionError):
+        exec(recipe("python"), names)
+
+
+def test_the_file_of_the_recipe_names_an_endpoint(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAGER_SECRET", signing.new_secret())
+    (tmp_path / "gates.toml").write_text(recipe("toml"))
+    configured.configure(database, tmp_path / "gates.toml", "config")
+    with database.reading() as connection:
+        (shown,) = endpoints.listed(connection)
+    assert shown["types"] == ["gate.rolled_back", "gate.warning"]
 
 
 def test_events_of_a_gate_arrive_and_are_listed_with_their_deliveries(server: Server) -> None:

@@ -63,6 +63,12 @@ def demo(
     truth_days: Annotated[
         int, typer.Option(min=2, help="Simulated days behind a treatment's true worth (diabetes).")
     ] = 500,
+    log: Annotated[
+        Path | None,
+        typer.Option(
+            help="A CSV file to write: what the trusted policy did in this world, for `gate` to read."
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON instead.")] = False,
 ) -> None:
     """Run Tidegate, SPIN and a stationary baseline live in a drifting world; write a page about it.
@@ -71,13 +77,14 @@ def demo(
     truly worse than that one, and in how many windows a candidate ran. Exit code 0.
     """
     keep_programs()
-    from ..experiments.demo import HEADINGS, run_demo
+    from ..experiments.demo import HEADINGS, run_demo, trusted_log
     from ..experiments.demo_page import demo_page
     from ..record import write_whole
     from .terminal import print_table, progress_bar
 
-    if not out.parent.is_dir():
-        raise SettingsError(f"there is no folder for {out}", remedy=f"Create {out.parent} first.")
+    for file in filter(None, (out, log)):
+        if not file.parent.is_dir():
+            raise SettingsError(f"there is no folder for {file}", remedy=f"Create {file.parent} first.")
     with progress_bar() as progress:
         result = run_demo(
             domain=domain,
@@ -90,6 +97,8 @@ def demo(
             progress=progress,
         )
     write_whole(out, demo_page(result))
+    if log is not None:
+        write_whole(log, trusted_log(result).write_csv())
     if as_json:
         typer.echo(json.dumps({**result.summary(), "page": str(out)}, indent=1))
     else:

@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import polars as pl
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..arrays import Flags, Floats, in_double, map_leaves
@@ -206,6 +207,27 @@ def patient_days(demo: Demo) -> dict[str, DayRecord]:
         )
         for name, action in zip(policies, actions, strict=True)
     }
+
+
+@in_double
+def trusted_log(demo: Demo) -> pl.DataFrame:
+    """The same episodes once more, under the safe policy; and how likely the candidate finds each action.
+
+    The candidate has not seen them: it was found in a run of its own.
+    """
+    numbers = np.arange(1.0, demo.shown.window_ends[-1] + 1)
+    key = jax.random.fold_in(jax.random.key(demo.seed), len(numbers))
+    log = _collect(demo.world, demo.world.safe_policy, numbers, key)
+    action = np.asarray(log.actions)[:, 0]
+    return pl.DataFrame(
+        {
+            "episode": numbers.astype(int),
+            "action": action,
+            "behavior_prob": np.exp(np.asarray(log.behavior_log_probs)[:, 0]),
+            "new_prob": np.exp(np.asarray(demo.shown.showcase_policy.log_probs()))[action],
+            "reward": np.asarray(log.rewards)[:, 0],
+        }
+    )
 
 
 @in_double
