@@ -218,6 +218,19 @@ def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
     assert content(gated)["advantage"] == content(found)["advantage"]
 
 
+@pytest.mark.parametrize("sample_steps", [10**9, 1500], ids=["all steps", "a sample"])
+def test_what_improve_finds_in_unequal_episodes_does_not_depend_on_how_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_steps: int
+) -> None:
+    """The training part may lack the longest episodes, and has the layout of the whole log all the same."""
+    monkeypatch.setattr(reducing, "SAMPLE_STEPS", sample_steps)
+    asked: dict[str, Any] = {"features": "context", "steps": 10, **SETTINGS}
+    held, streamed = both(commands.improve, unequal(), **asked)
+    assert streamed == held
+    again = commands.improve(cut(unequal(), tmp_path, 4, seed=2), **asked, stream=True, workers=2)
+    assert content(again) == held
+
+
 def test_verify_replays_a_streamed_decision(frame: pl.DataFrame, tmp_path: Path) -> None:
     from tidegate.commands.verification import Outcome, verify
 

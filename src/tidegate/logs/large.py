@@ -168,7 +168,13 @@ def _known(rows: LogRows, columns: Columns, limit: MemoryLimit, engine: Engine, 
         caveats = (misplaced_caveat(places.several(np.arange(index.misplaced.size)), columns),)
     held = joined(chosen, reading) if chosen else gathered(rows, engine, reading, names, sampled)
     sample = dataclasses.replace(
-        held, columns=columns, time=meaning, began=index.times[sampled], notes=tuple(notes), caveats=caveats
+        held,
+        log=outline.laid_out(held.log),
+        columns=columns,
+        time=meaning,
+        began=index.times[sampled],
+        notes=tuple(notes),
+        caveats=caveats,
     )
     return LargeLog(rows, engine, reading, meaning, names, outline, sample)
 
