@@ -15,7 +15,7 @@ from .frames import frame_in_memory, minari_frame
 from .lake import table_files
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
-from .sources import Source, bytes_of, is_url, source_paths, stacked
+from .sources import Source, bytes_of, is_url, source_paths, stacked, told_apart
 from .text_survey import surveyed_text
 from .texts import TEXTS, opened
 
@@ -30,7 +30,9 @@ def survey(source: Source, format: Format | None, limit: MemoryLimit) -> Pieces:
         if frame is not None:
             one = Piece("", "", Format.ARROW, frame.schema, frame.height, frame.height, frame=frame)
             return Pieces((one,), frame.schema, name)
-    files = [file for one in _listed(source) for file in _files(one, format)]
+    found = [file for one in _listed(source) for file in _files(one, format)]
+    names = told_apart([file.name for file in found], [file.path for file in found])
+    files = [dataclasses.replace(file, name=name) for file, name in zip(found, names, strict=True)]
     hive = _hive_kinds([file.folders for file in files])
     return joined([_piece(file, format, hive, limit) for file in files])
 
