@@ -12,6 +12,7 @@ import pytest
 from tests.test_texts import gathered, packed, require_twins
 from tidegate import LogError, SettingsError, commands
 from tidegate.logs import Columns, load_columns, read_log, texts
+from tidegate.logs.columns import PRESETS
 from tidegate.logs.formats import Format
 from tidegate.logs.memory import memory_limit
 from tidegate.logs.surveying import survey
@@ -166,6 +167,36 @@ def test_the_open_bandit_dataset(kind: str, tmp_path: Path) -> None:
     assert streamed.provenance.num_episodes == frame.height
 
 
+def test_what_banditdb_exports(tmp_path: Path) -> None:
+    """One Parquet file for each checkpoint of a campaign, whose rows come in the order of a hash."""
+    rng, rows = np.random.default_rng(0), 400
+    frame = pl.DataFrame(
+        {
+            "interaction_id": [f"{one:032x}" for one in rng.permutation(rows)],
+            "arm_id": rng.choice(["10", "15", "later"], rows),
+            "reward": rng.uniform(size=rows).round(2),
+            "predicted_at": 1_770_000_000 + 60 * np.arange(rows),
+            "rewarded_at": 1_770_000_300 + 60 * np.arange(rows),
+            "propensity": np.full(rows, 1 / 3),
+            "feature_0": rng.normal(size=rows),
+            "new_prob": rng.uniform(0.2, 0.5, rows),
+        }
+    )
+    for start in (0, 200):
+        shard = frame[start : start + 200].sample(fraction=1, shuffle=True, seed=start)
+        shard.write_parquet(tmp_path / f"prices_{start}.parquet")
+    columns = {"columns": "banditdb", "actions": ["10", "15", "later"], "time_unit": "hour"}
+    asked: dict[str, Any] = {**columns, "candidate": "column:new_prob", "lookahead": "1h"}
+    held, streamed = (commands.gate(tmp_path, **asked, stream=stream) for stream in (False, True))
+    assert streamed.provenance.num_episodes == held.provenance.num_episodes == rows
+    assert streamed.advantage.lower == held.advantage.lower
+    known = Columns(**{**PRESETS["banditdb"], "actions": ("10", "15", "later")})
+    np.testing.assert_array_equal(read_log(tmp_path, known).log.rewards[:, 0], frame["reward"])
+    without = frame.with_columns(propensity=pl.lit(None, pl.Float64))
+    with pytest.raises(LogError, match="column 'propensity' has 400 missing values"):
+        read_log(without, known)
+
+
 @pytest.mark.parametrize("name", ["log.arrow", "log.feather", "log.ipc", "log"])
 def test_arrow_files(name: str, tmp_path: Path) -> None:
     frame = open_bandit()
@@ -183,7 +214,9 @@ def test_names_of_known_columns() -> None:
         reward="click",
         time="timestamp",
     )
-    with pytest.raises(SettingsError, match=r"Did you mean 'vw-dsjson'.*one of open-bandit, vw-dsjson"):
+    with pytest.raises(
+        SettingsError, match=r"Did you mean 'vw-dsjson'.*one of banditdb, open-bandit, vw-dsjson"
+    ):
         load_columns("vw-dsjon")
 
 

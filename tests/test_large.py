@@ -218,6 +218,19 @@ def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
     assert content(gated)["advantage"] == content(found)["advantage"]
 
 
+@pytest.mark.parametrize("sample_steps", [10**9, 1500], ids=["all steps", "a sample"])
+def test_what_improve_finds_in_unequal_episodes_does_not_depend_on_how_they_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_steps: int
+) -> None:
+    """The training part may lack the longest episodes, and has the layout of the whole log all the same."""
+    monkeypatch.setattr(reducing, "SAMPLE_STEPS", sample_steps)
+    asked: dict[str, Any] = {"features": "context", "steps": 10, **SETTINGS}
+    held, streamed = both(commands.improve, unequal(), **asked)
+    assert streamed == held
+    again = commands.improve(cut(unequal(), tmp_path, 4, seed=2), **asked, stream=True, workers=2)
+    assert content(again) == held
+
+
 def test_verify_replays_a_streamed_decision(frame: pl.DataFrame, tmp_path: Path) -> None:
     from tidegate.commands.verification import Outcome, verify
 
@@ -322,3 +335,41 @@ def test_a_wrong_number_in_the_middle_is_named_by_file_and_row(
     told = str(refused.value)
     assert sentence in told
     assert f"part{row // size}.parquet, row {row % size + 1}" in told
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_files_of_one_name_are_told_apart(stream: bool, frame: pl.DataFrame, tmp_path: Path) -> None:
+    for number, part in enumerate((frame[:1000], frame[1000:].with_columns(reward=float("nan")))):
+        (tmp_path / f"{number}").mkdir()
+        part.write_parquet(tmp_path / f"{number}" / "part.parquet")
+    with pytest.raises(TidegateError, match=r"1/part.parquet, row 1: reward is nan"):
+        commands.gate(f"{tmp_path}/*/part.parquet", candidate="column:new_prob", **SETTINGS, stream=stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_types_that_do_not_go_together_are_named_with_their_files(
+    stream: bool, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    files = cut(frame, tmp_path, 3, None)
+    pl.read_parquet(files[2]).with_columns(reward=pl.concat_list("reward")).write_parquet(files[2])
+    sentence = r"'reward' is Float64 in part0.parquet, and List\(Float64\) in part2.parquet"
+    with pytest.raises(TidegateError, match=sentence):
+        commands.gate(files, candidate="column:new_prob", **SETTINGS, stream=stream)
+
+
+@pytest.mark.parametrize("seed", [None, 3], ids=["in order", "scattered"])
+def test_a_step_that_two_files_hold_is_named_by_file_and_row(
+    seed: int | None, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    """Nothing is left behind, neither a record nor scratch files."""
+    files = cut(frame, tmp_path, 5, seed)
+    twice = pl.read_parquet(files[1])[7:8]
+    last = pl.read_parquet(files[4])
+    pl.concat([last, twice]).write_parquet(files[4])
+    asked: dict[str, Any] = {"candidate": "column:new_prob", **SETTINGS, "stream": True, "scratch": tmp_path}
+    with pytest.raises(TidegateError) as refused:
+        commands.gate(files, **asked, workers=2)
+    told = str(refused.value)
+    assert f"part4.parquet, row {last.height + 1}, column 'step'" in told
+    assert "is duplicated" in told
+    assert sorted(one.name for one in tmp_path.iterdir()) == sorted(Path(one).name for one in files)

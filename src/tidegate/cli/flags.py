@@ -51,7 +51,7 @@ class LogFlags:
         Path | None,
         _column(
             "columns",
-            "TOML file with the names of the columns; or open-bandit or vw-dsjson, whose names are known.",
+            "TOML file with the names of the columns, or one of banditdb, open-bandit and vw-dsjson.",
             "FILE.toml",
         ),
     ] = None

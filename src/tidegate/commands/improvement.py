@@ -162,7 +162,7 @@ def improve(
     tested = decide(trial, asked_for, stage)
     resolved = dataclasses.replace(choices, policy_class=resolve_class(choices, opened.log))
     file = file_of(candidate, action_names(opened.loaded), opened.loaded.features)
-    described = describe_policy(file, opened.log)
+    described = describe_policy(file, reduced.steps.log)
     return Improvement(candidate, file, tested, record, resolved, details, described)
 
 

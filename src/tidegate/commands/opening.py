@@ -122,9 +122,10 @@ class OpenLog:
         return self.outline.span
 
     def gathered(self, rows: Integers) -> LoadedLog:
-        """Some episodes, step by step."""
+        """Some episodes, step by step, in the layout of the whole log."""
         held = self.whole or self.loaded
-        return held.taken(rows) if self.large is None else self.large.gather(rows)
+        loaded = held.taken(rows) if self.large is None else self.large.gather(rows)
+        return dataclasses.replace(loaded, log=self.outline.laid_out(loaded.log))
 
     def noting(self, sentence: str) -> "OpenLog":
         """The log with one more sentence for the user."""
@@ -145,7 +146,7 @@ class OpenLog:
         stage: Stage,
     ) -> tuple[tuple[Policy, ...], "OpenLog"]:
         """What the policies would have earned in each episode."""
-        sample = self.loaded if self.large is not None else self.loaded.taken(self.outline.sampled)
+        sample = self.loaded if self.large is not None else self.gathered(self.outline.sampled)
         task = reduction(settings, policies, self.outline, sample.log)
         specs = tuple(None if is_object(one) else parse_spec(policy_name(one)) for one in given)
         known = tuple(known_as(one, spec) for one, spec in zip(policies, specs, strict=True))

@@ -115,6 +115,9 @@ _ENUMS: dict[str, type[enum.Enum]] = {"time_unit": TimeUnit, "propensity": Prope
 
 _EACH_ROW = {"episode": None, "step": None}
 PRESETS: dict[str, dict[str, Any]] = {
+    "banditdb": {
+        **_EACH_ROW, "action": "arm_id", "behavior_prob": "propensity", "time": "predicted_at",
+    },
     "open-bandit": {
         **_EACH_ROW, "action": "item_id", "behavior_prob": "propensity_score", "reward": "click",
         "time": "timestamp",

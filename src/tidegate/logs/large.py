@@ -168,7 +168,13 @@ def _known(rows: LogRows, columns: Columns, limit: MemoryLimit, engine: Engine, 
         caveats = (misplaced_caveat(places.several(np.arange(index.misplaced.size)), columns),)
     held = joined(chosen, reading) if chosen else gathered(rows, engine, reading, names, sampled)
     sample = dataclasses.replace(
-        held, columns=columns, time=meaning, began=index.times[sampled], notes=tuple(notes), caveats=caveats
+        held,
+        log=outline.laid_out(held.log),
+        columns=columns,
+        time=meaning,
+        began=index.times[sampled],
+        notes=tuple(notes),
+        caveats=caveats,
     )
     return LargeLog(rows, engine, reading, meaning, names, outline, sample)
 
@@ -211,7 +217,7 @@ def distinct(rows: LogRows, name: str) -> Table:
     for piece in rows.pieces.all:
         scan = piece.scan([name], rows.schema, piece.first, piece.first + piece.span).drop_nulls()
         some = scan.group_by(name).agg(pl.col(POSITION).min()) if text else scan.top_k(1, by=name)
-        with reading(piece.name, piece.format):
+        with reading(piece.name or rows.name, piece.format):
             found.append(some.collect(engine="streaming").select(POSITION, name))
     frame = pl.concat(found).sort(POSITION).unique(name, keep="first", maintain_order=True)
     return rows.pieces.table(frame)

@@ -132,9 +132,14 @@ def of_outcome(log: EpisodeLog, name: str) -> EpisodeLog:
 
 def sample_folds(sample: EpisodeLog, odd: Any, rooms: Sequence[int]) -> tuple[EpisodeLog, EpisodeLog]:
     """The episodes of a sample at even and at odd places in time, with room for the log's longest episode."""
-    log = on_grid(sample, rooms[0]) if len(rooms) == 1 else ragged(sample, rooms[-1])
+    log = laid_out(sample, rooms)
     even, uneven = (roomy(log.take(np.flatnonzero(one))) for one in (~odd, odd))
     return even, uneven
+
+
+def laid_out(log: EpisodeLog, rooms: Sequence[int]) -> EpisodeLog:
+    """Some episodes of a log in the layout of all: a sum over steps has the same bits in one layout only."""
+    return on_grid(log, rooms[0]) if len(rooms) == 1 else ragged(log, rooms[-1])
 
 
 def on_grid(log: EpisodeLog, num_steps: int) -> EpisodeLog:

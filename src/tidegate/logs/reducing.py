@@ -29,6 +29,7 @@ from .measuring import (
     block_rows,
     blocks_of,
     fit_predictors,
+    laid_out,
     measure_block,
     sample_folds,
 )
@@ -77,6 +78,10 @@ class Outline:
             return (longest,)
         powers = ROOM_RATIO ** np.arange(1, 64 // ROOM_RATIO)
         return (*powers[powers < longest].tolist(), longest)
+
+    def laid_out(self, log: EpisodeLog) -> EpisodeLog:
+        """Some of the episodes, in the layout that all of them would have."""
+        return laid_out(log, self.rooms)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """From a path, a glob, standard input, a frame or a Minari dataset to one table."""
 
+import collections
 import glob
 import sys
 from collections.abc import Sequence
@@ -31,9 +32,9 @@ def read_table(source: Source, format: Format | None = None, limit: MemoryLimit 
         read = [parse(content, names[0], format, limit)]
     else:
         paths = source_paths(source)
-        names, read = [path.name for path in paths], []
-        for path in paths:
-            read.append(parse(bytes_of(path, limit), path.name, format or format_of(path), limit))
+        names, read = told_apart([path.name for path in paths], [*map(str, paths)]), []
+        for path, name in zip(paths, names, strict=True):
+            read.append(parse(bytes_of(path, limit), name, format or format_of(path), limit))
             limit = limit.beside(COPIES * int(read[-1][0].estimated_size()))
     counts = [int(rows.max(initial=-1)) + 1 for _, rows in read]
     firsts = tuple(int(one) for one in np.cumsum([0, *counts[:-1]]))
@@ -41,6 +42,12 @@ def read_table(source: Source, format: Format | None = None, limit: MemoryLimit 
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     frame = stacked([frame for frame, _ in read], names)
     return Table(frame, Places(tuple(names), firsts, rows), names[0] + more)
+
+
+def told_apart(names: Sequence[str], paths: Sequence[str]) -> list[str]:
+    """What files are called in messages: by their names, or by their paths if two have the same name."""
+    counts = collections.Counter(names)
+    return [name if counts[name] == 1 else path for name, path in zip(names, paths, strict=True)]
 
 
 def is_url(source: Any) -> bool:
@@ -104,6 +111,19 @@ def stacked(frames: Sequence[pl.DataFrame], names: Sequence[str]) -> pl.DataFram
         )
     except pl.exceptions.PolarsError as error:
         raise LogError(
-            f"the files hold different types in one column ({error}).",
+            f"the files hold different types in one column: {_clash(frames, names)}.",
             expected="the same types in every file",
         ) from error
+
+
+def _clash(frames: Sequence[pl.DataFrame], names: Sequence[str]) -> str:
+    """The first column whose types no type fits, and two files that differ."""
+    for column in frames[0].columns:
+        kinds = [frame.schema[column] for frame in frames]
+        for kind, name in zip(kinds, names, strict=True):
+            pair = [pl.DataFrame(schema={column: one}) for one in (kinds[0], kind)]
+            try:
+                pl.concat(pair, how="vertical_relaxed")
+            except pl.exceptions.PolarsError:
+                return f"'{column}' is {kinds[0]} in {names[0]}, and {kind} in {name}"
+    return "no type fits all of them"

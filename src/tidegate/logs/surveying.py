@@ -10,11 +10,12 @@ from urllib.parse import unquote
 import polars as pl
 
 from ..errors import LogError
-from .formats import GZIP, HEAD, Format, empty_file, format_of, guess, parse, reading
+from .formats import GZIP, HEAD, PARSER_ERRORS, Format, empty_file, format_of, guess, parse, reading
 from .frames import frame_in_memory, minari_frame
+from .lake import table_files
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
-from .sources import Source, bytes_of, is_url, source_paths, stacked
+from .sources import Source, bytes_of, is_url, source_paths, stacked, told_apart
 from .text_survey import surveyed_text
 from .texts import TEXTS, opened
 
@@ -29,7 +30,9 @@ def survey(source: Source, format: Format | None, limit: MemoryLimit) -> Pieces:
         if frame is not None:
             one = Piece("", "", Format.ARROW, frame.schema, frame.height, frame.height, frame=frame)
             return Pieces((one,), frame.schema, name)
-    files = [file for one in _listed(source) for file in _files(one, format)]
+    found = [file for one in _listed(source) for file in _files(one, format)]
+    names = told_apart([file.name for file in found], [file.path for file in found])
+    files = [dataclasses.replace(file, name=name) for file, name in zip(found, names, strict=True)]
     hive = _hive_kinds([file.folders for file in files])
     return joined([_piece(file, format, hive, limit) for file in files])
 
@@ -63,13 +66,23 @@ def _files(source: Source, format: Format | None) -> list[_File]:
         return _stored(str(source), format)
     if not (isinstance(source, str | Path) and Path(source).is_dir()):
         return [_File(str(path), path.name) for path in source_paths(source)]
-    folder = Path(source)
-    paths = sorted(path for path in folder.rglob("*") if format_of(path) and path.is_file())
-    inside = [path.relative_to(folder) for path in paths]
-    seen = [one for one in inside if not any(part.startswith((".", "_")) for part in one.parts)]
-    if not seen:
+    folder = Path(source).absolute()
+    inside = [
+        path.relative_to(folder) if path.is_relative_to(folder) else path
+        for path in table_files(folder) or _visible(folder)
+    ]
+    if not inside:
         raise LogError(f"the folder {source} holds no log.", expected="files such as *.parquet in it")
-    return [_File(str(folder / one), one.as_posix(), _partition(one)) for one in seen]
+    return [_File(str(folder / one), one.as_posix(), _partition(one)) for one in inside]
+
+
+def _visible(folder: Path) -> list[Path]:
+    """The log files in a folder and below, in the order of their names."""
+    paths = sorted(path for path in folder.rglob("*") if format_of(path) and path.is_file())
+    hidden = (".", "_")
+    return [
+        path for path in paths if not any(part.startswith(hidden) for part in path.relative_to(folder).parts)
+    ]
 
 
 def _stored(url: str, format: Format | None) -> list[_File]:
@@ -83,8 +96,14 @@ def _stored(url: str, format: Format | None) -> list[_File]:
             expected="Parquet or Arrow IPC at a URL",
             remedy="Copy it to a disk, or convert it.",
         )
-    with reading(url, kind):
+    try:
         found = LISTED[kind](url).group_by(POSITION, maintain_order=True).len().collect()
+    except (*PARSER_ERRORS, OSError) as error:
+        raise LogError(
+            f"{url} cannot be read as {kind.value} ({str(error).strip().splitlines()[0]}).",
+            expected="files in a store",
+            remedy="Check the address, and the credentials that the store's own tools use.",
+        ) from error
     paths = [Path(one) for one in found[POSITION]]
     return [_File(url, path.name, _partition(path)) for url, path in zip(found[POSITION], paths, strict=True)]
 
