@@ -56,6 +56,7 @@ def test_keys_may_be_written_as_flags() -> None:
         ({"valid_for": "soon"}, "unclear"),
         ({"reward": "episode"}, "plays two parts"),
         ({"budget": "a/b"}, "name of a budget"),
+        ({"approvers": ["anna", "ben and cleo"]}, "name of an approver"),
         ({"budget": "b", "preset": "paper"}, "cannot draw on an error budget"),
         ({"candidate_from": "somewhere"}, "somewhere"),
         ({"mode": "often"}, "mode"),

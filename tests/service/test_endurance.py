@@ -1,5 +1,6 @@
 """Nothing is lost, doubled or decided twice: servers killed at random moments, two on one database."""
 
+import contextlib
 import itertools
 import os
 import random
@@ -108,8 +109,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[st
 
 def children(process: int) -> list[int]:
     """The processes that this one has started."""
-    listed = Path(f"/proc/{process}/task/{process}/children")
-    return [int(one) for one in listed.read_text().split()] if listed.exists() else []
+    found: list[int] = []
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):  # the system lists them by thread
+        with contextlib.suppress(OSError):  # which may have ended since
+            found += map(int, thread.read_text().split())
+    return found
 
 
 def endure(place: tuple[Path, list[str], str], kills: int) -> None:

@@ -162,7 +162,7 @@ def store(
     }
     evaluations.decide(connection, claim, values)
     counts = not row.dry_run and content["status"] == Status.PASS.value and row.version == owner.version
-    if counts and not definition.approvers:
+    if counts and not definition.needs_approval(row.window):
         standing.settle(connection, owner.row, definition, row, at, row.by)
     if record is not None:
         _warn(connection, owner.row, row, record, at)

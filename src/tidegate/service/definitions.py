@@ -31,6 +31,7 @@ from .naming import require_name
 
 UPLOADED = re.compile(r"sha256:[0-9a-f]{64}")
 MOST_NAMES, MOST_EPISODES = 1_000, 10_000_000
+TABLES = ("gates", "endpoints", "mlflow")  # of the service's file
 SPECS = "behavior, column:NAME, ratio:NAME, or policy:sha256:HASH of an uploaded file"
 
 
@@ -176,6 +177,14 @@ class GateDefinition(BaseModel):
         )  # fmt: skip
         return PlainSettings(**{name: getattr(self, name) for name in names})
 
+    def only_warns(self, window: int | None) -> bool:
+        """Whether an evaluation, that of a window or of whoever asked, is about what is released already."""
+        return self.mode is Mode.RELEASE and window is not None
+
+    def needs_approval(self, window: int | None) -> bool:
+        """Whether a pass waits for a person."""
+        return bool(self.approvers) and not self.only_warns(window)
+
     @property
     def plan(self) -> BudgetPlan | None:
         """How the error budget is shared out, if there is one."""
@@ -215,6 +224,8 @@ class GateDefinition(BaseModel):
         )
         parse_origin(self.candidate_from or None)
         self._require_origin()
+        for one in self.approvers:
+            require_name("an approver", one)
         if self.budget:
             require_name("a budget", self.budget)
             require_p_value(self.settings)
@@ -268,6 +279,11 @@ def read_definitions(path: Path) -> dict[str, dict[str, Any]]:
         raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not TOML: {error}.") from error
+    unknown = sorted(set(content) - set(TABLES))
+    if unknown:
+        raise SettingsError(
+            f"{path} has a table '{unknown[0]}', which means nothing.", expected=", ".join(TABLES)
+        )
     gates = content.get("gates")
     if not isinstance(gates, dict) or not all(isinstance(one, dict) for one in gates.values()):
         raise SettingsError(f"{path} defines no gates.", expected="tables such as [gates.ranking]")

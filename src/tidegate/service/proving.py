@@ -94,6 +94,8 @@ class _Walk:
 
     def ends(self, connection: Connection) -> Faults:
         """What the tables have beyond the chain."""
+        if self.last.sequence == 0:
+            yield "there is no entry: no service has been at work here."
         if audit.head(connection) != self.last:
             yield "the chain's end is missing: its head is another entry."
         counted = {

@@ -97,7 +97,7 @@ evaluations = Table(
     Column("id", String(36), nullable=False, unique=True),
     Column("gate", ForeignKey("gates.id"), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("window", BigInteger),  # the number of the window that asked; None if somebody did
+    Column("window", BigInteger),  # its number in the version, if a window asked; None if somebody did
     Column("from_batch", Integer, nullable=False),
     Column("through_batch", Integer, nullable=False),
     Column("dry_run", Boolean, nullable=False),
@@ -115,7 +115,7 @@ evaluations = Table(
     Column("log_sha256", String(64)),
     Column("summary", Text),
     Column("record", LargeBinary),
-    UniqueConstraint("gate", "window", name="one_evaluation_per_window"),
+    UniqueConstraint("gate", "version", "window", name="one_evaluation_per_window"),
     Index("evaluations_by_gate", "gate", "sequence"),
     Index("evaluations_by_decision", "gate", "decision"),
     Index("evaluations_waiting", "status", "sequence"),

@@ -115,4 +115,4 @@ class Refused(BaseModel):
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error answers of a route, for the OpenAPI document; those that any may give are added."""
-    return {status: {"model": Refused} for status in sorted({401, 403, 413, 422, 429, 503, *statuses})}
+    return {status: {"model": Refused} for status in sorted({401, 403, 408, 413, 422, 429, 503, *statuses})}

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from ..errors import SettingsError
 from ..inputs import duration, member, names
@@ -101,7 +102,10 @@ def first_token(database: Database) -> str | None:
     with database.reading() as connection:
         if connection.execute(select(schema.tokens.c.id).limit(1)).first() is not None:
             return None
-    return new_token(database, FIRST, ["admin"])
+    try:
+        return new_token(database, FIRST, ["admin"])
+    except (IntegrityError, SettingsError):  # another server that starts has just made it
+        return None
 
 
 def revoke(database: Database, name: str, by: str = "local") -> None:
