@@ -15,6 +15,7 @@ from sqlalchemy import insert, select, update
 from tidegate.service import evaluations, registry, schema, standing, tokens
 from tidegate.service.answers import Asked
 from tidegate.service.app import make_app
+from tidegate.service.config import configure
 from tidegate.service.database import Database, opened, stamp
 from tidegate.service.definitions import definition_of
 from tidegate.service.events import queue
@@ -22,7 +23,6 @@ from tidegate.service.events.queue import Outcome
 from tidegate.service.events.tables import deliveries, endpoints, events
 from tidegate.service.limits import MOST_JSON, BodyLimit
 from tidegate.service.proving import prove
-from tidegate.service.server import configure
 
 from .serving import DEFINITION, PARQUET, Server, parquet, rows
 from .serving import token as make_token

@@ -14,8 +14,9 @@ from sqlalchemy import Connection
 
 from tidegate import SettingsError
 from tidegate.service import tokens
+from tidegate.service.config import configure
 from tidegate.service.database import Database, opened, sqlite_file
-from tidegate.service.server import address_of, configure, listening
+from tidegate.service.server import address_of, listening
 
 from .serving import listening as answering
 from .serving import start

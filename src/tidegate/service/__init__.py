@@ -40,5 +40,6 @@ What it stands on:
     metrics       numbers for Prometheus
     tags          ETags
     refusals      errors with their HTTP status
+    config        the service's file
     server        `tidegate serve`
 """

@@ -9,9 +9,7 @@ import functools
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -31,7 +29,6 @@ from .naming import require_name
 
 UPLOADED = re.compile(r"sha256:[0-9a-f]{64}")
 MOST_NAMES, MOST_EPISODES = 1_000, 10_000_000
-TABLES = ("gates", "endpoints", "mlflow")  # of the service's file
 SPECS = "behavior, column:NAME, ratio:NAME, or policy:sha256:HASH of an uploaded file"
 
 
@@ -269,25 +266,6 @@ def definition_of(values: Mapping[str, Any]) -> GateDefinition:
         raise SettingsError(
             f"{place}: {first['msg']}.", remedy="See docs/how-to/service.md for its keys."
         ) from error
-
-
-def read_definitions(path: Path) -> dict[str, dict[str, Any]]:
-    """The gates of a TOML file, by name: each a table under [gates]."""
-    try:
-        content = tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}.") from error
-    unknown = sorted(set(content) - set(TABLES))
-    if unknown:
-        raise SettingsError(
-            f"{path} has a table '{unknown[0]}', which means nothing.", expected=", ".join(TABLES)
-        )
-    gates = content.get("gates")
-    if not isinstance(gates, dict) or not all(isinstance(one, dict) for one in gates.values()):
-        raise SettingsError(f"{path} defines no gates.", expected="tables such as [gates.ranking]")
-    return gates
 
 
 def _require_servable(spec: PolicySpec) -> None:

@@ -6,19 +6,16 @@ import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import uvicorn
-from sqlalchemy.exc import IntegrityError
 
 from ..errors import SettingsError
 from ..gates.locking import locked
-from . import evaluations, registry, tokens, uploads
+from . import evaluations, tokens
 from .adapters import registries
 from .app import make_app
+from .config import configure
 from .database import Database, opened
-from .definitions import definition_of, read_definitions
-from .events import configured
 from .events.sender import Sender
 from .limits import MOST_BODY, RATE
 from .workers import Worker
@@ -26,7 +23,6 @@ from .workers import Worker
 log = logging.getLogger("tidegate.service")
 DATA = Path("tidegate-data")
 SWITCH = 0.0001  # seconds: a quick answer need not wait for rows that are being checked
-CONFIG = "config"  # who defines what stands in the file of gates
 
 
 class _Busy(SettingsError):
@@ -89,39 +85,6 @@ def address_of(door: socket.socket) -> str:
     """Where a browser finds it."""
     host, port = door.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def configure(database: Database, path: Path) -> None:
-    """Define the gates of a file; a policy that it names by its path is uploaded."""
-    for name, values in read_definitions(path).items():
-        try:
-            gate, changed = _defined(database, name, values, path.parent)
-        except SettingsError as error:
-            told = {"expected": error.expected, "remedy": error.remedy}
-            raise SettingsError(error.what, where=f"{path}, [gates.{name}]", **told) from error
-        log.info("gate %s: version %s%s", name, gate.version, " is new" if changed else "")
-    configured.configure(database, path, CONFIG)
-
-
-def _defined(
-    database: Database, name: str, values: dict[str, Any], folder: Path
-) -> tuple[registry.Gate, bool]:
-    for role in ("candidate", "safe"):
-        kind, _, file = str(values.get(role, "")).partition(":")
-        if kind == "policy" and not file.startswith("sha256:"):
-            values[role] = f"policy:sha256:{_uploaded(database, folder / file)}"
-    definition = definition_of(values)
-    try:
-        return registry.define(database, name, definition, CONFIG)
-    except IntegrityError:  # another server that starts has just done the same
-        return registry.define(database, name, definition, CONFIG)
-
-
-def _uploaded(database: Database, path: Path) -> str:
-    try:
-        return uploads.store_policy(database, path.read_bytes(), CONFIG)
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
 
 
 @contextlib.contextmanager
