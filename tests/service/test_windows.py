@@ -10,6 +10,8 @@ from .serving import DEFINITION, RELEASE, Server, rows
 from .serving import token as make_token
 from .test_audit import send
 
+COUNTS = ("batches", "episodes", "steps", "barrier", "watch_lease")  # which gates had before
+
 
 def windows(database: Database) -> list[tuple[int, int]]:
     """The version and the number of each window that was asked about."""
@@ -39,7 +41,9 @@ def test_tables_from_before_are_brought_up_to_date_with_what_they_hold(database:
     database.upgrade("0003")
     row = {"version": 1, "window": 3, "from_batch": 1, "through_batch": 1, "dry_run": False, "by": "test"}
     with database.writing() as connection:
-        connection.execute(insert(schema.gates).values(id=1, name="one", version=1))
+        gate = {"id": 1, "name": "'one'", "version": 1} | dict.fromkeys(COUNTS, 0)
+        words = f"INSERT INTO gates ({', '.join(gate)}) VALUES ({', '.join(map(str, gate.values()))})"
+        connection.execute(text(words))
         connection.execute(insert(schema.evaluations).values(id="e", gate=1, at="", status="pass", **row))
         said = {"state": "approved", "comment": "fine", "by": "anna", "at": "now"}
         connection.execute(insert(schema.approvals).values(evaluation="e", **said))

@@ -36,7 +36,6 @@ gates = Table(
     Column("released_after", Integer),  # the last batch before the release
     Column("watched", Integer),  # the last batch that the watch of the release has seen
     Column("watch_state", Text),  # what the watch carries from one batch to the next, as JSON
-    Column("watch_lease", Float, nullable=False, default=0.0),
 )
 
 definitions = Table(

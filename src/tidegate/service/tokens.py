@@ -9,7 +9,6 @@ import enum
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
@@ -138,11 +137,6 @@ def holder_of(connection: Connection, token: str, now: str) -> Holder:
             remedy="Make one with `tidegate token new`.",
         )
     return Holder(row.id, row.name, frozenset(map(Scope, row.scopes.split())))
-
-
-def scopes_of(words: Iterable[str]) -> frozenset[Scope]:
-    """Scopes by name."""
-    return frozenset(member("scope", Scope, one) for one in words)
 
 
 def _valid(row: Row[Any], now: str) -> bool:

@@ -10,7 +10,8 @@ UNIQUE = "one_evaluation_per_window"
 
 
 def upgrade() -> None:
-    """Let the version be a part of what is unique."""
+    """Let the version be a part of what is unique; and a column goes that nothing has ever used."""
+    op.execute("ALTER TABLE gates DROP COLUMN watch_lease")
     if op.get_bind().dialect.name == "sqlite":
         _on_sqlite()
     else:
