@@ -142,6 +142,12 @@ def test_forms_from_elsewhere_are_refused(server: Server) -> None:
     assert server.policy("forged")["policy"] == "safe"
 
 
+def test_a_form_that_is_too_much_is_refused(server: Server) -> None:
+    headers = {"Origin": server.url, "Content-Type": "application/x-www-form-urlencoded"}
+    for body, status in (("a=b&" * 50, 422), ("a=" + "b" * 70_000, 413)):
+        assert server.http.post("/sign-in", content=body, headers=headers).status_code == status
+
+
 def test_who_comes_from_another_site_keeps_the_cookie(server: Server) -> None:
     """Browsers hold a strict cookie back then; an answer that set another would end the session."""
     answer = Visitor(server).http.get("/audit", headers={"Sec-Fetch-Site": "cross-site"})
