@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.service import state
 from tidegate.service.app import make_app
 from tidegate.service.database import Database
 from tidegate.service.refusals import Refusal
@@ -17,7 +18,7 @@ request but `/healthz`, `/readyz` and what MLflow signs has a token: `Authorizat
 request needs is in [the live gate](../how-to/service.md#decisions-out); a refusal names it too.
 """
 SUCCESS = ("200", "201", "202", "204", "304")
-USUAL = {"401", "403", "413", "422", "429", "503"}
+USUAL = set(map(str, state.USUAL))
 
 
 def http_page() -> str:
