@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.service.database import Database, opened
+from tidegate.service.database import Database, opened, sqlite_url
 
 from .postgres import cluster, new_database
 from .serving import Server, running
@@ -39,3 +39,12 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     url = new_database(request.getfixturevalue("postgres")) if on_postgres else None
     with contextlib.closing(opened(tmp_path / "data", url)) as found:
         yield found
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[Database]:
+    """A database of its own, for what no request can bring about."""
+    database = Database(sqlite_url(tmp_path))
+    database.upgrade()
+    yield database
+    database.close()
