@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from tidegate.service import state
 from tidegate.service.app import make_app
 from tidegate.service.database import Database
 from tidegate.service.refusals import Refusal
@@ -18,7 +19,7 @@ This page lists what `tidegate serve` answers. The service has the same as an Op
 needs, and a refusal names it too.
 """
 SUCCESS = ("200", "201", "202", "204", "304")
-USUAL = {"401", "403", "413", "422", "429", "503"}
+USUAL = set(map(str, state.USUAL))
 
 
 def http_page() -> str:

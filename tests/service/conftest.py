@@ -1,7 +1,10 @@
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tidegate.service.database import Database, opened, sqlite_url
 
 from .postgres import cluster, new_database
 from .serving import Server, running
@@ -27,3 +30,21 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         more = ["--database", new_database(request.getfixturevalue("postgres"))]
     with running(data, None, *more) as found:
         yield found
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """An empty database of each kind, without a server."""
+    on_postgres = request.param == "postgresql"
+    url = new_database(request.getfixturevalue("postgres")) if on_postgres else None
+    with contextlib.closing(opened(tmp_path / "data", url)) as found:
+        yield found
+
+
+@pytest.fixture
+def quiet(tmp_path: Path) -> Iterator[Database]:
+    """A database of its own, for what no request can bring about."""
+    database = Database(sqlite_url(tmp_path))
+    database.upgrade()
+    yield database
+    database.close()

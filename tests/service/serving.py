@@ -109,6 +109,15 @@ class Server:
             self.process.stdout.close()
 
 
+def released(server: Server, gate: str, **definition: object) -> str:
+    """A gate of mode release, and the evaluation by which it releases, if nobody has to approve."""
+    server.put(gate, **RELEASE, **definition)
+    server.send(gate, rows(300))
+    evaluation = server.evaluate(gate)
+    server.decided(evaluation)
+    return evaluation
+
+
 def token(server: Server, name: str, scopes: str, *more: str) -> dict[str, str]:
     """The headers of a new token."""
     found = server.command("token", "new", name, "--scopes", scopes, *more).strip()

@@ -6,47 +6,27 @@ import datetime
 import json
 import re
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic.autogenerate import compare_metadata
-from alembic.runtime.migration import MigrationContext
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tidegate.errors import SettingsError
 from tidegate.service import audit
-from tidegate.service.database import Database, sqlite_url
+from tidegate.service.database import Database
 from tidegate.service.evaluations import clock
-from tidegate.service.events import configured, endpoints, outbox, posting, queue, signing, tables
+from tidegate.service.events import configured, endpoints, outbox, posting, queue, signing
 from tidegate.service.events.sender import Sender
 from tidegate.service.paging import Page
 from tidegate.service.refusals import NotFound
 
 from .adapting import new_token
-from .postgres import new_database
 from .receiving import Got, Say, receiving
 from .serving import RELEASE, Server, rows, running
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    url = sqlite_url(tmp_path)
-    if request.param == "postgresql":
-        url = new_database(request.getfixturevalue("postgres"))
-    found = Database(url)
-    found.upgrade()
-    yield found
-    found.close()
-
-
-def test_migrations_make_the_tables_that_the_code_knows(database: Database) -> None:
-    with database.reading() as connection:
-        differences = compare_metadata(MigrationContext.configure(connection), tables.events.metadata)
-    assert differences == []
 
 
 def happen(database: Database, kind: str = "policy.rolled_back", gate: str = "g") -> None:
@@ -216,6 +196,7 @@ def test_a_slow_endpoint_holds_up_only_itself(database: Database) -> None:
         sender = Sender(database)
         sender.start()
         quick.wait(lambda got: len(got) == 6)
+        slow.wait(bool)
         assert len(_ids(slow.got)) == 1  # perhaps more than once, on a machine that is slow itself
         held.set()
         slow.wait(lambda got: len(_ids(got)) == 6)
@@ -224,6 +205,26 @@ def test_a_slow_endpoint_holds_up_only_itself(database: Database) -> None:
 
 def _ids(got: list[Got]) -> set[str]:
     return {one.headers["webhook-id"] for one in got}
+
+
+def test_an_answer_that_never_ends_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(posting, "TIMEOUT", 0.5)
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as door:
+
+        def drip() -> None:
+            one, _ = door.accept()
+            with one, contextlib.suppress(OSError):
+                one.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+                while not done.wait(0.05):
+                    one.sendall(b" ")
+
+        threading.Thread(target=drip, daemon=True).start()
+        began = time.monotonic()
+        outcome, _ = posting.attempt("POST", f"http://127.0.0.1:{door.getsockname()[1]}", b"{}", {})
+    done.set()
+    assert (outcome.delivered, outcome.status) == (True, 200)
+    assert time.monotonic() - began < 10
 
 
 def test_an_attempt_at_nothing_says_what_is_wrong() -> None:

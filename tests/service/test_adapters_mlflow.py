@@ -25,10 +25,9 @@ from tidegate.service.events.sender import Sender
 from .adapting import database_of
 from .receiving import Say
 from .serving import DEFINITION, RELEASE, Server, rows, running
-from .test_adapters_events import database, settled
+from .test_adapters_events import settled
 from .tracking import ALIAS, MODEL, Standing, interpreter, real, small
 
-__all__ = ["database"]
 SECRET = "a secret of the registry's"
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "service-adapters.md"
 

@@ -1,11 +1,12 @@
 """What somebody with bad intentions, or bad luck, may send; each of these did harm once, or could have."""
 
-import contextlib
 import datetime
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
+import anyio
 import httpx
 import polars as pl
 import pytest
@@ -13,16 +14,16 @@ from sqlalchemy import insert, select, update
 
 from tidegate.service import evaluations, registry, schema, standing, tokens
 from tidegate.service.answers import Asked
+from tidegate.service.app import make_app
+from tidegate.service.config import configure
 from tidegate.service.database import Database, opened, stamp
 from tidegate.service.definitions import definition_of
 from tidegate.service.events import queue
 from tidegate.service.events.queue import Outcome
 from tidegate.service.events.tables import deliveries, endpoints, events
-from tidegate.service.limits import MOST_JSON
+from tidegate.service.limits import MOST_JSON, BodyLimit
 from tidegate.service.proving import prove
-from tidegate.service.server import configure
 
-from .postgres import new_database
 from .serving import DEFINITION, PARQUET, Server, parquet, rows
 from .serving import token as make_token
 
@@ -46,6 +47,38 @@ def test_a_body_is_not_parsed_for_a_stranger(server: Server) -> None:
 def test_what_is_no_json_is_unfit(server: Server, body: bytes) -> None:
     answer = server.http.put("/v1/gates/any", content=body, headers={"Content-Type": "application/json"})
     assert code(answer) == (422, "unfit")
+
+
+@pytest.mark.parametrize(
+    ("place", "body"),
+    [("evaluations", {"dryrun": True}), ("rollback", {"reason": "it hurts"})],
+)
+def test_a_word_that_means_nothing_is_not_passed_over(
+    server: Server, place: str, body: dict[str, object]
+) -> None:
+    server.put("typo")
+    assert code(server.http.post(f"/v1/gates/typo/{place}", json=body)) == (422, "unfit")
+
+
+@pytest.mark.parametrize(("place", "seconds"), [("/v1/policies", 0.4), ("/v1/gates/any", 0.2)])
+def test_a_body_that_does_not_come_is_given_up(database: Database, place: str, seconds: float) -> None:
+    token = tokens.first_token(database)
+    app = BodyLimit(make_app(database), seconds=0.2, bulk_seconds=0.4)
+
+    async def drops() -> AsyncIterator[bytes]:
+        while True:
+            yield b" "
+            await anyio.sleep(0.05)
+
+    async def ask() -> tuple[httpx.Response, float]:
+        headers, began = {"Authorization": f"Bearer {token}"}, time.monotonic()
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+            return await client.put(place, content=drops()), time.monotonic() - began
+
+    answer, took = anyio.run(ask)
+    assert code(answer) == (408, "too_slow")
+    assert seconds <= took < seconds + 5
 
 
 def test_a_method_that_is_not_served_is_told_which_are(server: Server) -> None:
@@ -83,14 +116,6 @@ def test_no_definition_names_code_or_a_path(server: Server, tmp_path: Path, role
 @pytest.mark.parametrize("file", [{"kind": "python", "function": "os:system"}, {"python": "os:system"}, []])
 def test_no_uploaded_file_names_code(server: Server, file: object) -> None:
     assert code(server.http.put("/v1/policies", json=file)) == (422, "unfit")
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    on_postgres = request.param == "postgresql"
-    url = new_database(request.getfixturevalue("postgres")) if on_postgres else None
-    with contextlib.closing(opened(tmp_path / "data", url)) as found:
-        yield found
 
 
 def test_a_comment_that_a_database_cannot_keep_is_unfit(server: Server) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
 
 from tidegate import SoftmaxPolicy
 from tidegate.policies import policy_values
@@ -152,6 +153,44 @@ def test_a_decision_runs_out(tmp_path: Path) -> None:
 
 def _runs(connection: Connection, gate: registry.Gate, now: str) -> str:
     return standing.standing(connection, gate.row, gate.definition, now).policy
+
+
+class Away(Database):
+    """The database goes away after some writing."""
+
+    left = 1
+
+    def writing(self) -> Any:
+        self.left -= 1
+        if self.left < 0:
+            raise OperationalError("", {}, Exception("gone"))
+        return super().writing()
+
+
+def test_a_database_that_goes_away_decides_nothing(database: Database) -> None:
+    """The claim was written, and the level of the budget was not: the evaluation is computed again."""
+    registry.define(database, "one", definition_of({**DEFINITION, "budget": "team"}), "test")
+    send(database, "one", rows(300))
+    answer = evaluations.request(database, "one", False, Asked.of("one", None), "test")
+    with pytest.raises(OperationalError):
+        deciding.work(Away(database.url), "first")
+    with database.writing() as connection:
+        found = evaluations.of_id(connection, answer.body["data"]["id"])
+        assert found.status == evaluations.WAITING
+        evaluations.release(connection, "first", crashed=False)
+    assert deciding.work(database, "second")
+    with database.reading() as connection:
+        assert evaluations.of_id(connection, found.id).status == "pass"
+
+
+def test_a_batch_that_cannot_be_read_ends_in_an_error_and_not_in_a_loop(database: Database) -> None:
+    registry.define(database, "one", definition_of(DEFINITION), "test")
+    send(database, "one", rows(300))
+    with database.writing() as connection:
+        connection.execute(text("UPDATE batches SET content = x'00'"))
+    evaluation = decide(database, "one")
+    with database.reading() as connection:
+        assert evaluations.of_id(connection, evaluation).status == "error"
 
 
 def test_a_decision_of_an_uploaded_policy_replays(database: Database) -> None:

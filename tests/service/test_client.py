@@ -54,6 +54,11 @@ def test_what_cannot_be_reached_is_said_so(monkeypatch: pytest.MonkeyPatch) -> N
         Client("http://127.0.0.1:9", "t").send("one", ["no row"])
 
 
+def test_an_address_that_is_not_the_service_s_is_said_so(server: Server) -> None:
+    with pytest.raises(ServiceRefusal, match="no answer of the service"):
+        Client(f"{server.url}/page/style.css?", server.token).gates()
+
+
 def test_a_pushed_file_is_stored_once_however_often(server: Server, tmp_path: Path) -> None:
     server.put("pushed")
     log = tmp_path / "log.parquet"

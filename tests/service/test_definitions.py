@@ -13,10 +13,10 @@ from tidegate.cli.flags import ForecastFlags, LogFlags
 from tidegate.gates.guardrails import Guardrail
 from tidegate.logs import Columns, TimeUnit
 from tidegate.service import registry
+from tidegate.service.config import configure, read_definitions
 from tidegate.service.database import Database, opened
-from tidegate.service.definitions import GateDefinition, definition_of, read_definitions
+from tidegate.service.definitions import GateDefinition, definition_of
 from tidegate.service.schema import metadata
-from tidegate.service.server import configure
 
 from .postgres import new_database
 from .serving import DEFINITION, RELEASE
@@ -56,6 +56,7 @@ def test_keys_may_be_written_as_flags() -> None:
         ({"valid_for": "soon"}, "unclear"),
         ({"reward": "episode"}, "plays two parts"),
         ({"budget": "a/b"}, "name of a budget"),
+        ({"approvers": ["anna", "ben and cleo"]}, "name of an approver"),
         ({"budget": "b", "preset": "paper"}, "cannot draw on an error budget"),
         ({"candidate_from": "somewhere"}, "somewhere"),
         ({"mode": "often"}, "mode"),

@@ -1,15 +1,7 @@
 """Releases: approved, in force, taken back."""
 
-from .serving import RELEASE, Server, rows
+from .serving import RELEASE, Server, released, rows
 from .serving import token as make_token
-
-
-def released(server: Server, gate: str, **definition: object) -> str:
-    server.put(gate, **RELEASE, **definition)
-    server.send(gate, rows(300))
-    evaluation = server.evaluate(gate)
-    server.decided(evaluation)
-    return evaluation
 
 
 def roll_back(server: Server, gate: str) -> int:

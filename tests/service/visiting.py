@@ -104,3 +104,14 @@ class InProcess(httpx.BaseTransport):
 def client_of(app: FastAPI, url: str = "http://testserver") -> httpx.Client:
     """A client of an application in this process, through redirections."""
     return httpx.Client(transport=InProcess(app), base_url=url, follow_redirects=True)
+
+
+def signed_in(database: Database, client: httpx.Client, scopes: str = "read", life: str = "1h") -> str:
+    token = tokens.new_token(database, f"visitor-{scopes.replace(',', '-')}", scopes.split(","), life)
+    shown = re.search(r'value="([0-9a-f]{64})"', client.get("/sign-in").text)
+    assert shown is not None
+    answer = client.post(
+        "/sign-in", data={"form_token": shown[1], "token": token}, headers={"Origin": "http://testserver"}
+    )
+    assert "Signed in as" in answer.text
+    return token

@@ -106,7 +106,7 @@ def token_list(data: Data = DATA, database: Address = None) -> None:
     from ..service import database as store
     from ..service import tokens
 
-    with store.opened(data, database).reading() as connection:
+    with store.at_work(data, database).reading() as connection:
         for one in tokens.listed(connection):
             end = f"revoked {one.revoked_at}" if one.revoked_at else f"until {one.expires_at or 'revoked'}"
             typer.echo(printable(f"{one.name}: {' '.join(one.scopes)}, {end}"))
@@ -123,7 +123,7 @@ def token_revoke(
     from ..service import database as store
     from ..service import tokens
 
-    tokens.revoke(store.opened(data, database), name)
+    tokens.revoke(store.at_work(data, database), name)
     typer.echo(printable(f"The token '{name}' is revoked."))
 
 
@@ -150,7 +150,7 @@ def audit_verify(
     from .compiled import keep_programs
 
     keep_programs()
-    proof = proving.prove(store.opened(data, database), replay, head)
+    proof = proving.prove(store.at_work(data, database), replay, head)
     for line in proof.lines:
         typer.echo(printable(line))
     raise typer.Exit(0 if proof.holds else 2)

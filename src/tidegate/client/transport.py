@@ -1,6 +1,7 @@
 """One HTTP request, tried again where that may help."""
 
 import dataclasses
+import http.client
 import json
 import time
 import urllib.error
@@ -35,7 +36,12 @@ class Reply:
 
     @property
     def data(self) -> Any:
-        return json.loads(self.body)["data"]
+        try:
+            return json.loads(self.body)["data"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ServiceRefusal(
+                self.status, "this is no answer of the service.", remedy="Check its address."
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Transport:
                 if error.code == NOT_MODIFIED:
                     return Reply(NOT_MODIFIED, b"", _lower(error.headers))
                 raise _refusal(error.code, error.read()) from None
-        except (OSError, TimeoutError) as error:
+        except (OSError, http.client.HTTPException) as error:
             cause = getattr(error, "reason", error)
             raise ServiceRefusal(
                 0, f"the service at {self.url} cannot be reached: {cause}.", remedy="Is it running?"

@@ -108,7 +108,7 @@ def checked_range(given: Any) -> tuple[float, float]:
         low, high = math.nan, math.nan
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise SettingsError(
-            f"the reward range is {shown(given)}",
+            f"the reward range is {shown(given)}.",
             expected="two finite numbers, the smaller one first, as in 0,1",
         )
     return low, high

@@ -38,6 +38,8 @@ What it stands on:
     schema        the tables; `migrations` makes them
     database      SQLite or PostgreSQL; transactions
     metrics       numbers for Prometheus
+    tags          ETags
     refusals      errors with their HTTP status
+    config        the service's file
     server        `tidegate serve`
 """

@@ -10,6 +10,7 @@ from .ingest import Rows, format_of, policy_files, read_rows
 from .refusals import Conflict
 
 CREATED = 201
+TRIES = 5  # at a gate that changes while rows are checked
 
 
 def accept(database: Database, name: str, body: bytes, medium: str, asked: Asked, by: str) -> Answer:
@@ -17,7 +18,7 @@ def accept(database: Database, name: str, body: bytes, medium: str, asked: Asked
 
     They are checked before the transaction, so that only the writing makes others wait.
     """
-    while True:
+    for _ in range(TRIES):
         with database.reading() as connection:
             gate = registry.current(connection, name)
             earlier = asked.earlier(connection)
@@ -33,6 +34,10 @@ def accept(database: Database, name: str, body: bytes, medium: str, asked: Asked
             continue
         if answer is not None:  # else the gate has a new definition since it was read
             return answer
+    raise Conflict(
+        f"the gate '{name}' was written to by others all the time, and nothing was stored.",
+        remedy="Send it again.",
+    )
 
 
 def _stored(

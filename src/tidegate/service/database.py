@@ -22,6 +22,7 @@ from typing import Any
 
 import alembic.command
 import alembic.config
+from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, event, text
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidatePoolError
@@ -89,8 +90,8 @@ class Database:
             with connection.begin():
                 yield connection
 
-    def upgrade(self) -> None:
-        """Bring the tables up to this version's."""
+    def upgrade(self, revision: str = "head") -> None:
+        """Bring the tables up to this version's, or to those of an earlier one."""
         with room_needed(), self.engine.connect() as connection:
             connection.execution_options(tidegate_writes=True)
             with connection.begin():
@@ -99,27 +100,49 @@ class Database:
                 config = alembic.config.Config()
                 config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
                 config.attributes["connection"] = connection
-                alembic.command.upgrade(config, "head")
+                alembic.command.upgrade(config, revision)
 
     def close(self) -> None:
         self.engine.dispose()
         self._asking.dispose()
 
 
+def sqlite_file(folder: Path) -> Path:
+    """The file of a data folder's embedded database."""
+    return folder / "tidegate.sqlite"
+
+
 def sqlite_url(folder: Path) -> str:
-    """The embedded database of a data folder."""
-    return f"sqlite:///{folder / 'tidegate.sqlite'}"
+    """The address of the embedded database of a data folder."""
+    return f"sqlite:///{sqlite_file(folder)}"
 
 
 def opened(data: Path, url: str | None = None) -> Database:
     """The database of a data folder, or that of an address, brought up to date."""
     try:
         data.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if url is None:
+            sqlite_file(data).touch(mode=0o600)  # also in a folder that others may look into
     except OSError as error:
-        raise SettingsError(f"cannot make the folder {data}: {error.strerror or error}.") from error
+        raise SettingsError(f"cannot write to the folder {data}: {error.strerror or error}.") from error
     database = Database(sqlite_url(data) if url is None else url)
-    database.upgrade()
+    try:
+        database.upgrade()
+    except (DBAPIError, CommandError) as error:
+        database.close()
+        cause = str(getattr(error, "orig", error)).partition("\n")[0]
+        raise SettingsError(f"the database {database.place} cannot be used: {cause}.") from error
     return database
+
+
+def at_work(data: Path, url: str | None = None) -> Database:
+    """The same, where a service has been before: whoever looks for one makes none."""
+    if url is None and not sqlite_file(data).exists():
+        raise SettingsError(
+            f"there is no service's data in {data}.",
+            remedy="Name the folder (`data`) or the address (`database`) that `tidegate serve` was given.",
+        )
+    return opened(data, url)
 
 
 @contextlib.contextmanager

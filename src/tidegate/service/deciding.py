@@ -9,7 +9,9 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import polars as pl
 from sqlalchemy import Connection, Row
+from sqlalchemy.exc import DBAPIError
 
 from ..commands.conditions import error_record
 from ..commands.gating import GateRecord, gate
@@ -24,7 +26,7 @@ from .database import Database, stamp
 from .definitions import GateDefinition
 from .evaluations import LEASE, MOST_CRASHES, Claim
 from .ingest import needed_columns, policy_files
-from .refusals import Conflict
+from .refusals import Conflict, NoRoom
 
 log = logging.getLogger("tidegate.service")
 
@@ -46,8 +48,6 @@ def decide(database: Database, claim: Claim) -> None:
     with database.reading() as connection:
         owner = registry.of_id(connection, row.gate)
         definition = registry.definition_at(connection, row.gate, row.version)
-        source = stored_log(connection, row, definition)
-        contents = uploads.policy_contents(connection, definition)
     grants: list[Grant] = []
 
     def granting(question: str, last_episode: float) -> Grant:
@@ -58,10 +58,13 @@ def decide(database: Database, claim: Claim) -> None:
     try:
         if row.crashes >= MOST_CRASHES:
             raise TidegateError(f"the computing ended {row.crashes} times without an answer.")
+        with database.reading() as connection:
+            contents = uploads.policy_contents(connection, definition)
+            frame = stored_log(connection, row, definition, contents)
         budget = granting if definition.budget else None
-        record = ask(source(), definition, contents, database.clock(), budget)
+        record = ask(frame, definition, contents, database.clock(), budget)
         content, summary = record.to_dict(), summarised(record)
-    except Conflict:
+    except (Conflict, NoRoom, DBAPIError):  # which say nothing of the episodes: it is computed again
         raise
     except TidegateError as error:
         record, content = None, error_record(str(error))
@@ -76,7 +79,7 @@ def decide(database: Database, claim: Claim) -> None:
 
 
 def ask(
-    frame: Any,
+    frame: pl.DataFrame,
     definition: GateDefinition,
     contents: Mapping[str, bytes],
     now: datetime.datetime,
@@ -102,20 +105,12 @@ def ask(
         )
 
 
-def stored_log(connection: Connection, row: Any, definition: GateDefinition) -> Callable[[], Any]:
-    """The episodes of an evaluation, as a frame; what is wrong with them is said when it is made."""
-    contents = uploads.policy_contents(connection, definition)
+def stored_log(
+    connection: Connection, row: Row[Any], definition: GateDefinition, contents: dict[str, bytes]
+) -> pl.DataFrame:
+    """The episodes of an evaluation."""
     names = needed_columns(definition, policy_files(contents))
-    try:
-        frame = batches.load(connection, row.gate, row.from_batch, row.through_batch, names)
-    except TidegateError as error:
-        problem = error
-
-        def refuse() -> Any:
-            raise problem
-
-        return refuse
-    return lambda: frame
+    return batches.load(connection, row.gate, row.from_batch, row.through_batch, names)
 
 
 def store(
@@ -162,7 +157,7 @@ def store(
     }
     evaluations.decide(connection, claim, values)
     counts = not row.dry_run and content["status"] == Status.PASS.value and row.version == owner.version
-    if counts and not definition.approvers:
+    if counts and not definition.needs_approval(row.window):
         standing.settle(connection, owner.row, definition, row, at, row.by)
     if record is not None:
         _warn(connection, owner.row, row, record, at)

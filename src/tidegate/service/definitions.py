@@ -9,9 +9,7 @@ import functools
 import hashlib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -176,6 +174,14 @@ class GateDefinition(BaseModel):
         )  # fmt: skip
         return PlainSettings(**{name: getattr(self, name) for name in names})
 
+    def only_warns(self, window: int | None) -> bool:
+        """Whether an evaluation, that of a window or of whoever asked, is about what is released already."""
+        return self.mode is Mode.RELEASE and window is not None
+
+    def needs_approval(self, window: int | None) -> bool:
+        """Whether a pass waits for a person."""
+        return bool(self.approvers) and not self.only_warns(window)
+
     @property
     def plan(self) -> BudgetPlan | None:
         """How the error budget is shared out, if there is one."""
@@ -215,6 +221,8 @@ class GateDefinition(BaseModel):
         )
         parse_origin(self.candidate_from or None)
         self._require_origin()
+        for one in self.approvers:
+            require_name("an approver", one)
         if self.budget:
             require_name("a budget", self.budget)
             require_p_value(self.settings)
@@ -258,20 +266,6 @@ def definition_of(values: Mapping[str, Any]) -> GateDefinition:
         raise SettingsError(
             f"{place}: {first['msg']}.", remedy="See docs/how-to/service.md for its keys."
         ) from error
-
-
-def read_definitions(path: Path) -> dict[str, dict[str, Any]]:
-    """The gates of a TOML file, by name: each a table under [gates]."""
-    try:
-        content = tomllib.loads(path.read_bytes().decode())
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not TOML: {error}.") from error
-    gates = content.get("gates")
-    if not isinstance(gates, dict) or not all(isinstance(one, dict) for one in gates.values()):
-        raise SettingsError(f"{path} defines no gates.", expected="tables such as [gates.ranking]")
-    return gates
 
 
 def _require_servable(spec: PolicySpec) -> None:

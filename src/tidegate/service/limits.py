@@ -1,15 +1,16 @@
-"""How much a client may send: bytes per request, and requests per second of a token."""
+"""How much a client may send, and how slowly: bytes per request, and requests per second of a token."""
 
 import re
 import threading
 import time
 from collections import OrderedDict
 
+import anyio
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..logs.memory import in_words
-from .refusals import TooLarge, TooMany, body_of
+from .refusals import Refusal, TooLarge, TooMany, TooSlow, body_of
 
 MOST_BODY = 32 * 2**20
 MOST_JSON = 2**20
@@ -17,6 +18,7 @@ BULK = re.compile(r"/v1/(gates/[^/]+/episodes|policies)")  # which look at the t
 RATE = 500.0  # requests a second, on average
 BURST = 2.0  # seconds' worth of them at once
 MOST_KNOWN = 10_000
+SECONDS, BULK_SECONDS = 30.0, 300.0  # seconds in which a body must have come
 
 
 class RateLimit:
@@ -47,42 +49,75 @@ class BodyLimit:
     Only rows and policy files may be large: other bodies are parsed before anybody asks for the token.
     """
 
-    def __init__(self, app: ASGIApp, most: int = MOST_BODY) -> None:
-        self.app, self.most = app, most
+    def __init__(
+        self,
+        app: ASGIApp,
+        most: int = MOST_BODY,
+        seconds: float = SECONDS,
+        bulk_seconds: float = BULK_SECONDS,
+    ) -> None:
+        self.app, self.most, self.seconds, self.bulk_seconds = app, most, seconds, bulk_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        most = self.most if BULK.fullmatch(scope.get("path", "")) else min(self.most, MOST_JSON)
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        bulk = BULK.fullmatch(scope.get("path", "")) is not None
+        most = self.most if bulk else min(self.most, MOST_JSON)
         claimed = dict(scope.get("headers", ())).get(b"content-length", b"")
         if claimed.isdigit() and int(claimed) > most:
-            await self._refusal(most, scope, receive, send)
+            await _refuse(too_large(most), scope, receive, send)
             return
-        came, refused = 0, False
-
-        async def counted() -> Message:
-            nonlocal came, refused
-            message = await receive()
-            came += len(message.get("body", b""))
-            refused = refused or came > most
-            if refused:
-                raise too_large(most)
-            return message
+        body = _Body(receive, most, self.bulk_seconds if bulk else self.seconds)
 
         async def answered(message: Message) -> None:
-            if not refused:  # else whatever the application makes of it, the answer is 413
+            if body.refusal is None:  # else whatever the application makes of it, that is the answer
                 await send(message)
 
         try:
-            await self.app(scope, counted, answered)
+            await self.app(scope, body.receive, answered)
         finally:
-            if refused:
-                await self._refusal(most, scope, receive, send)
+            if body.refusal is not None:
+                await _refuse(body.refusal, scope, receive, send)
 
-    async def _refusal(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = too_large(most)
-        answer = JSONResponse(body_of(refusal), refusal.status, {"Connection": "close"})
-        await answer(scope, receive, send)
+
+class _Body:
+    """A body as it comes, in so many bytes and seconds at most."""
+
+    def __init__(self, receive: Receive, most: int, seconds: float) -> None:
+        self._receive, self._most, self._seconds = receive, most, seconds
+        self._deadline = time.monotonic() + seconds
+        self._came, self._whole = 0, False
+        self.refusal: Refusal | None = None
+
+    async def receive(self) -> Message:
+        """The next part; what follows the last one is only that the client went away."""
+        left = None if self._whole else self._deadline - time.monotonic()
+        try:
+            with anyio.fail_after(left):
+                message = await self._receive()
+        except TimeoutError:
+            self.refusal = too_slow(self._seconds)
+            raise self.refusal from None
+        self._came += len(message.get("body", b""))
+        self._whole = not message.get("more_body", False)
+        if self.refusal is None and self._came > self._most:
+            self.refusal = too_large(self._most)
+        if self.refusal is not None:
+            raise self.refusal
+        return message
+
+
+async def _refuse(refusal: Refusal, scope: Scope, receive: Receive, send: Send) -> None:
+    answer = JSONResponse(body_of(refusal), refusal.status, {"Connection": "close"})
+    await answer(scope, receive, send)
 
 
 def too_large(most: int) -> TooLarge:
-    """The refusal of a body."""
+    """The refusal of a body that has too many bytes."""
     return TooLarge(f"the body is larger than {in_words(most)}.", remedy="Send less at once.")
+
+
+def too_slow(seconds: float) -> TooSlow:
+    """The refusal of a body that does not come."""
+    return TooSlow(f"the body did not come within {seconds:g} s.", remedy="Send less at once.")

@@ -26,7 +26,7 @@ def evaluation_data(
     connection: Connection, row: Row[Any], gate: str, definition: GateDefinition
 ) -> dict[str, Any]:
     """An evaluation; with `status` as a machine may act on it, and `computed` as the record has it."""
-    said = standing.approval(connection, row.id) if definition.approvers else None
+    said = standing.approval(connection, row.id) if definition.needs_approval(row.window) else None
     found: dict[str, Any] = {} if row.summary is None else json.loads(row.summary)
     data = {
         **{name: found.get(name) for name in NOTHING},
@@ -86,9 +86,8 @@ def policy_summary(connection: Connection, gate: registry.Gate, now: str) -> dic
     }
 
 
-def policy_data(connection: Connection, gate: registry.Gate, now: str) -> dict[str, Any]:
-    """Which policy runs now, with its file if it is one."""
-    summary = policy_summary(connection, gate, now)
+def with_file(connection: Connection, summary: dict[str, Any]) -> dict[str, Any]:
+    """The policy that runs now, with its file if it is one."""
     kind, _, name = summary["spec"].partition(":sha256:")
     file = uploads.policy_content(connection, name) if kind == "policy" else None
     return {**summary, "file": None if file is None else json.loads(file)}
@@ -111,7 +110,7 @@ def _approved(
     data: dict[str, Any], row: Row[Any], definition: GateDefinition, said: Row[Any] | None
 ) -> dict[str, Any]:
     """What a person's word makes of a pass, as one more rule."""
-    if row.status != Status.PASS.value or not definition.approvers or row.dry_run:
+    if row.status != Status.PASS.value or not definition.needs_approval(row.window) or row.dry_run:
         return data
     status = standing.effective_status(row, definition, said)
     assert status is not None

@@ -94,6 +94,8 @@ class _Walk:
 
     def ends(self, connection: Connection) -> Faults:
         """What the tables have beyond the chain."""
+        if self.last.sequence == 0:
+            yield "there is no entry: no service has been at work here."
         if audit.head(connection) != self.last:
             yield "the chain's end is missing: its head is another entry."
         counted = {
@@ -242,7 +244,7 @@ def _replay(database: Database, evaluation: str) -> tuple[str, bool]:
             return f"Evaluation {evaluation}: nothing was decided, so nothing is replayed.", True
         definition = registry.definition_at(connection, row.gate, row.version)
         contents = uploads.policy_contents(connection, definition)
-        frame = deciding.stored_log(connection, row, definition)()
+        frame = deciding.stored_log(connection, row, definition, contents)
         table = schema.evaluations
         record = connection.execute(select(table.c.record).where(table.c.id == evaluation)).scalar_one()
     content = _record(record)

@@ -55,6 +55,12 @@ class TooLarge(Refusal):
     status, code = HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "too_large"
 
 
+class TooSlow(Refusal):
+    """The body takes too long to come."""
+
+    status, code = HTTPStatus.REQUEST_TIMEOUT, "too_slow"
+
+
 class OtherMedium(Refusal):
     """The body is of a type that is not read here."""
 

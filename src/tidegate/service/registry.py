@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Row, and_, insert, select, update
 
 from . import audit, schema, standing, uploads
 from .database import Database
-from .definitions import GateDefinition, definition_of
+from .definitions import GateDefinition
 from .naming import require_name
 from .refusals import Conflict, NotFound
 
@@ -125,11 +125,6 @@ def require_budget(connection: Connection, definition: GateDefinition) -> None:
             expected="the same at every gate that shares it",
             remedy="Ask for the same, or name another budget.",
         )
-
-
-def checked(values: dict[str, Any]) -> GateDefinition:
-    """A definition from plain values."""
-    return definition_of(values)
 
 
 def _row(connection: Connection, name: str) -> Row[Any]:

@@ -36,7 +36,6 @@ gates = Table(
     Column("released_after", Integer),  # the last batch before the release
     Column("watched", Integer),  # the last batch that the watch of the release has seen
     Column("watch_state", Text),  # what the watch carries from one batch to the next, as JSON
-    Column("watch_lease", Float, nullable=False, default=0.0),
 )
 
 definitions = Table(
@@ -97,7 +96,7 @@ evaluations = Table(
     Column("id", String(36), nullable=False, unique=True),
     Column("gate", ForeignKey("gates.id"), nullable=False),
     Column("version", Integer, nullable=False),
-    Column("window", BigInteger),  # the number of the window that asked; None if somebody did
+    Column("window", BigInteger),  # its number in the version, if a window asked; None if somebody did
     Column("from_batch", Integer, nullable=False),
     Column("through_batch", Integer, nullable=False),
     Column("dry_run", Boolean, nullable=False),
@@ -115,7 +114,7 @@ evaluations = Table(
     Column("log_sha256", String(64)),
     Column("summary", Text),
     Column("record", LargeBinary),
-    UniqueConstraint("gate", "window", name="one_evaluation_per_window"),
+    UniqueConstraint("gate", "version", "window", name="one_evaluation_per_window"),
     Index("evaluations_by_gate", "gate", "sequence"),
     Index("evaluations_by_decision", "gate", "decision"),
     Index("evaluations_waiting", "status", "sequence"),

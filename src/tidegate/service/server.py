@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,11 @@ import uvicorn
 
 from ..errors import SettingsError
 from ..gates.locking import locked
-from . import evaluations, registry, tokens, uploads
+from . import evaluations, tokens
 from .adapters import registries
 from .app import make_app
+from .config import configure
 from .database import Database, opened
-from .definitions import definition_of, read_definitions
-from .events import configured
 from .events.sender import Sender
 from .limits import MOST_BODY, RATE
 from .workers import Worker
@@ -23,7 +23,6 @@ from .workers import Worker
 log = logging.getLogger("tidegate.service")
 DATA = Path("tidegate-data")
 SWITCH = 0.0001  # seconds: a quick answer need not wait for rows that are being checked
-CONFIG = "config"  # who defines what stands in the file of gates
 
 
 class _Busy(SettingsError):
@@ -44,7 +43,7 @@ def serve(
     logging.getLogger("alembic").setLevel(logging.WARNING)
     sys.setswitchinterval(SWITCH)
     database = opened(data, url)
-    with _alone(database, data):
+    with _alone(database, data), listening(host, port) as door:
         if config is not None:
             configure(database, config)
         first = tokens.first_token(database)
@@ -57,32 +56,35 @@ def serve(
         app = make_app(database, wake=worker.wake, ready=lambda: worker.alive, rate=rate, most_body=most_body)
         worker.start()
         sender.start()
-        log.info("Tidegate listens on http://%s:%s, data in %s", host, port, database.place)
+        log.info("Tidegate listens on %s, data in %s", address_of(door), database.place)
+        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", access_log=False))
         try:
-            uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False)
+            server.run(sockets=[door])
         finally:
             sender.stop()
             worker.stop()
             database.close()
 
 
-def configure(database: Database, path: Path) -> None:
-    """Define the gates of a file; a policy that it names by its path is uploaded."""
-    for name, values in read_definitions(path).items():
-        for role in ("candidate", "safe"):
-            kind, _, file = str(values.get(role, "")).partition(":")
-            if kind == "policy" and not file.startswith("sha256:"):
-                values[role] = f"policy:sha256:{_uploaded(database, path.parent / file)}"
-        gate, changed = registry.define(database, name, definition_of(values), CONFIG)
-        log.info("gate %s: version %s%s", name, gate.version, " is new" if changed else "")
-    configured.configure(database, path, CONFIG)
-
-
-def _uploaded(database: Database, path: Path) -> str:
+@contextlib.contextmanager
+def listening(host: str, port: int) -> Iterator[socket.socket]:
+    """A socket at which requests may wait for the server."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return uploads.store_policy(database, path.read_bytes(), CONFIG)
+        door = socket.create_server((host, port), family=family)
     except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror or error}.") from error
+        raise SettingsError(
+            f"cannot listen on {host}:{port}: {error.strerror or error}.",
+            remedy="Choose another address (`host`) or port (`port`).",
+        ) from error
+    with door:
+        yield door
+
+
+def address_of(door: socket.socket) -> str:
+    """Where a browser finds it."""
+    host, port = door.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 @contextlib.contextmanager

@@ -52,7 +52,7 @@ def standing(connection: Connection, gate: Row[Any], definition: GateDefinition,
     over = why_over(found, now)
     if over is not None:
         return Standing(SAFE, over, gate.version, found.id)
-    said = approval(connection, found.id) if definition.approvers else None
+    said = approval(connection, found.id) if definition.needs_approval(found.window) else None
     status = effective_status(found, definition, said)
     if status is Status.PASS:
         reason = "the newest decision deploys the candidate."
@@ -89,7 +89,7 @@ def effective_status(
     if evaluation.decision is None:
         return None
     status = Status(evaluation.status)
-    if status is not Status.PASS or not definition.approvers:
+    if status is not Status.PASS or not definition.needs_approval(evaluation.window):
         return status
     if approval is None:
         return Status.INCONCLUSIVE
@@ -114,7 +114,7 @@ def approve(
         raise NotAllowed(
             f"'{word.by}' is not among the approvers of '{gate.name}'.", expected="the token of an approver"
         )
-    _require_waiting(connection, gate, evaluation, word.at)
+    _require_waiting(connection, gate, definition, evaluation, word.at)
     connection.execute(insert(schema.approvals).values(evaluation=evaluation.id, **vars(word)))
     told = {"evaluation": evaluation.id, "state": word.state, "comment": word.comment}
     audit.append(connection, word.at, "approval.given", gate.name, word.by, told)
@@ -191,10 +191,14 @@ def _released(connection: Connection, gate: Row[Any]) -> Standing:
     return Standing(CANDIDATE, "the candidate is released, and watched.", version, gate.in_force)
 
 
-def _require_waiting(connection: Connection, gate: Row[Any], evaluation: Row[Any], now: str) -> None:
+def _require_waiting(
+    connection: Connection, gate: Row[Any], definition: GateDefinition, evaluation: Row[Any], now: str
+) -> None:
     if evaluation.dry_run or evaluation.status != Status.PASS.value:
         what = "a dry run" if evaluation.dry_run else evaluation.status
         raise Conflict(f"the evaluation is {what}: nothing waits for an approval.")
+    if definition.only_warns(evaluation.window):
+        raise Conflict("the evaluation is of a window of what is released already: it only warns.")
     said = approval(connection, evaluation.id)
     if said is not None:
         raise Conflict(

@@ -19,6 +19,7 @@ from .refusals import NoToken
 from .tokens import Holder, Scope, holder_of
 
 ACCEPTING = 4
+USUAL = (401, 403, 408, 413, 422, 429, 503)  # refusals of any request
 bearer = HTTPBearer(auto_error=False, description="A token from `tidegate token new`.")
 
 
@@ -115,4 +116,4 @@ class Refused(BaseModel):
 
 def refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The error answers of a route, for the OpenAPI document; those that any may give are added."""
-    return {status: {"model": Refused} for status in sorted({401, 403, 413, 422, 429, 503, *statuses})}
+    return {status: {"model": Refused} for status in sorted({*USUAL, *statuses})}

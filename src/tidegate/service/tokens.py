@@ -9,10 +9,10 @@ import enum
 import hashlib
 import hmac
 import secrets
-from collections.abc import Iterable
 from typing import Any
 
 from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from ..errors import SettingsError
 from ..inputs import duration, member, names
@@ -101,7 +101,10 @@ def first_token(database: Database) -> str | None:
     with database.reading() as connection:
         if connection.execute(select(schema.tokens.c.id).limit(1)).first() is not None:
             return None
-    return new_token(database, FIRST, ["admin"])
+    try:
+        return new_token(database, FIRST, ["admin"])
+    except (IntegrityError, SettingsError):  # another server that starts has just made it
+        return None
 
 
 def revoke(database: Database, name: str, by: str = "local") -> None:
@@ -134,11 +137,6 @@ def holder_of(connection: Connection, token: str, now: str) -> Holder:
             remedy="Make one with `tidegate token new`.",
         )
     return Holder(row.id, row.name, frozenset(map(Scope, row.scopes.split())))
-
-
-def scopes_of(words: Iterable[str]) -> frozenset[Scope]:
-    """Scopes by name."""
-    return frozenset(member("scope", Scope, one) for one in words)
 
 
 def _valid(row: Row[Any], now: str) -> bool:

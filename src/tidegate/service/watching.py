@@ -17,6 +17,7 @@ from typing import Any
 
 import polars as pl
 from sqlalchemy import Connection, select, update
+from sqlalchemy.exc import DBAPIError
 
 from ..commands.opening import LogFile, open_log
 from ..errors import TidegateError
@@ -90,11 +91,8 @@ def look(database: Database, gate: registry.Gate, contents: dict[str, bytes]) ->
     memory = Memory(gate.version, warned=before.warned) if anew else before
     first = (row.released_after if anew else row.watched) + 1
     found = Look(first - 1, memory)
-    names = needed_columns(gate.definition, policy_files(contents))
     for number in range(first, min(row.batches, first + MOST_BATCHES - 1) + 1):
-        with database.reading() as connection:
-            frame = batches.load(connection, gate.id, number, number, names)
-        found = _after(dataclasses.replace(found, batch=number), gate, contents, frame)
+        found = _after(dataclasses.replace(found, batch=number), database, gate, contents)
         if found.harm is not None:
             break
     return found
@@ -105,10 +103,15 @@ def watch_of(definition: GateDefinition) -> Watch:
     return Watch(alpha=definition.alpha, guardrails=definition.guardrails, discount=definition.discount)
 
 
-def _after(found: Look, gate: registry.Gate, contents: Mapping[str, bytes], frame: pl.DataFrame) -> Look:
+def _after(found: Look, database: Database, gate: registry.Gate, contents: dict[str, bytes]) -> Look:
     """What is known after one batch more."""
+    names = needed_columns(gate.definition, policy_files(contents))
     try:
+        with database.reading() as connection:
+            frame = batches.load(connection, gate.id, found.batch, found.batch, names)
         state, signal = _step(gate.definition, contents, found.memory.state, frame)
+    except DBAPIError:  # of another kind than a batch that cannot be read
+        raise
     except TidegateError as error:
         return _unreadable(found, gate, str(error))
     except Exception as error:  # the watch must not stop at what nobody foresaw

@@ -24,6 +24,7 @@ PROGRAMS = "programs"  # the folder of compiled programs, beside the data
 def run(url: str, data: Path, name: str) -> None:
     """Work until the server that started this one is gone."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    logging.getLogger("jax").setLevel(logging.WARNING)  # it tells of every accelerator that is not there
     with contextlib.suppress(OSError, AttributeError):  # Windows has no niceness
         os.nice(NICENESS)
     keep_programs(data / PROGRAMS)

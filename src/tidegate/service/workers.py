@@ -55,7 +55,8 @@ class Worker:
             name = f"{socket.gethostname()[:60]}:{os.getpid()}:{secrets.token_hex(4)}"
             command = [sys.executable, "-m", "tidegate.service.worker", str(self.data), name]
             known = {**os.environ, DATABASE: self.database.url}  # others may read a command line
-            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=known)
+            # A session of its own: what interrupts the server reaches the worker through its pipe alone.
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, env=known, start_new_session=True)
             assert process.stdin is not None
             os.set_blocking(process.stdin.fileno(), False)
             self._process = process

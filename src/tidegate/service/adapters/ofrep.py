@@ -3,7 +3,6 @@
 Everybody gets the same variant, so the context is checked and not looked at.
 """
 
-import hashlib
 import json
 import re
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from starlette.concurrency import run_in_threadpool
 from .. import presenting, registry, standing
 from ..naming import PATTERN
 from ..state import Reader, Shared, State, refusals
+from ..tags import as_it_was, headers_of, tag_of
 
 router = APIRouter(prefix="/ofrep/v1/evaluate", tags=["adapters"])
 STATIC, DEFAULT = "STATIC", "DEFAULT"
@@ -102,11 +102,8 @@ async def evaluate_all(
     if wrong is not None:
         return JSONResponse(wrong, 400)
     body = json.dumps({"flags": await run_in_threadpool(_all, shared)}).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if known is not None and tag in [one.strip().removeprefix("W/") for one in known.split(",")]:
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+    tag = tag_of(body)
+    return as_it_was(known, tag) or Response(body, media_type="application/json", headers=headers_of(tag))
 
 
 def problem(body: bytes) -> dict[str, str] | None:

@@ -102,11 +102,14 @@ CARRIERS = {MLFLOW: tell}
 
 
 def _adopt(database: Database, gate: str, kind: str, data: Mapping[str, Any]) -> None:
-    """Versions that waited for an evaluation are decided by this one."""
+    """Versions that waited for an evaluation are decided by this one, not by a window of a release."""
     if kind != "gate.evaluated" or data["dry_run"]:
         return
     table = model_versions
     with database.writing() as connection:
+        row = evaluations.of_id(connection, data["evaluation"])
+        if registry.definition_at(connection, row.gate, row.version).only_warns(row.window):
+            return
         waiting = update(table).where(table.c.gate == gate, table.c.evaluation.is_(None))
         connection.execute(waiting.values(evaluation=data["evaluation"]))
 

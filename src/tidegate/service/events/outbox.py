@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, insert, select
 
 from ...reasons import Status, Verdict
 from .. import schema
+from ..definitions import GateDefinition
 from ..paging import Page
 from .tables import ACTIVE, PENDING, deliveries, endpoints, events
 
@@ -84,7 +85,8 @@ def _acted_on(connection: Connection, entry: "Entry") -> dict[str, Any]:
     gates, table = schema.gates, schema.definitions
     asked = select(table.c.content).join(gates, gates.c.id == table.c.gate)
     asked = asked.where(gates.c.name == entry.gate, table.c.version == content["version"])
-    awaits = bool(json.loads(connection.execute(asked).scalar_one())["approvers"])
+    definition = GateDefinition.model_validate_json(connection.execute(asked).scalar_one())
+    awaits = definition.needs_approval(content["window"])
     held = {"status": Status.INCONCLUSIVE.value, "verdict": Verdict.KEEP.name} if awaits else {}
     return {"computed": computed, "awaits_approval": awaits, **held}
 

@@ -1,5 +1,6 @@
 """One request to an endpoint. Redirects are failures, and of an answer only its head counts."""
 
+import contextlib
 import datetime
 import email.utils
 import http.client
@@ -18,8 +19,8 @@ from ..database import Database
 from . import signing
 from .queue import Outcome
 
-TIMEOUT = 15.0  # seconds
-MOST_ANSWER = 2**20
+TIMEOUT = 15.0  # seconds, for each of connecting, the head of the answer, and the rest of it
+MOST_ANSWER, PART = 2**20, 2**16
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -52,7 +53,7 @@ def attempt(
     try:
         request = urllib.request.Request(url, body, {**agent, **headers}, method=method)
         with OPENER.open(request, timeout=TIMEOUT) as answer:
-            return Outcome(True, answer.status), _json(answer.read(MOST_ANSWER))
+            return Outcome(True, answer.status), _json(_rest(answer))
     except urllib.error.HTTPError as error:
         with error:
             problem = f"the endpoint answered {error.code}."
@@ -65,10 +66,12 @@ def attempt(
 
 
 def _rest(answer: Any) -> bytes:
-    try:
-        return bytes(answer.read(MOST_ANSWER))
-    except (OSError, http.client.HTTPException):
-        return b""
+    """What an answer holds, as far as it comes in time: one that never ends holds up nobody."""
+    found, deadline = b"", time.monotonic() + TIMEOUT
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        while len(found) < MOST_ANSWER and time.monotonic() < deadline and (part := answer.read1(PART)):
+            found += part
+    return found
 
 
 def _json(content: bytes) -> dict[str, Any]:

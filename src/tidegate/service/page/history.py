@@ -80,7 +80,7 @@ def history(connection: Connection, gate: registry.Gate, runs: str, most: int = 
 
 def _points(connection: Connection, gate: registry.Gate, most: int) -> tuple[Point, ...]:
     table, batch = schema.evaluations.c, schema.batches.c
-    names = ("id", "version", "dry_run", "status", "decision", "decided_at", "expires_at", "summary")
+    names = ("id", "version", "window", "status", "decision", "decided_at", "expires_at", "summary")
     asked = (
         select(*(table[name] for name in names), batch.total, schema.approvals.c.state)
         .outerjoin(schema.batches, (batch.gate == table.gate) & (batch.number == table.through_batch))
@@ -105,7 +105,7 @@ def _point(connection: Connection, gate: registry.Gate, row: Row[Any]) -> Point:
         advantage.get("forecast"),
         advantage.get("lower"),
         str(status),
-        row.status == Status.PASS and not definition.approvers,
+        row.status == Status.PASS and not definition.needs_approval(row.window),
     )
 
 

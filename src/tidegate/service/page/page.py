@@ -13,6 +13,7 @@ TITLES = {
     403: "This is not allowed",
     404: "There is nothing here",
     405: "This address does not accept such a request",
+    408: "This took too long to arrive",
     409: "This cannot be done now",
     413: "This is too long",
     422: "This cannot be read",

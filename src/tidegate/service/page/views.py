@@ -100,7 +100,8 @@ def evaluation(connection: Connection, gate: registry.Gate, row: Row[Any]) -> di
 def pending(connection: Connection, gate: registry.Gate, now: str) -> Row[Any] | None:
     """The decision that a person has to approve, if one waits."""
     row = standing.newest(connection, gate.row)
-    if row is None or row.status != Status.PASS.value or not gate.definition.approvers:
+    needed = row is not None and gate.definition.needs_approval(row.window)
+    if row is None or not needed or row.status != Status.PASS.value:
         return None
     waits = standing.why_over(row, now) is None and standing.approval(connection, row.id) is None
     return row if waits else None

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Depends, Request, Response
 
-from ..refusals import NotAllowed, NoToken, TooLarge
+from ..refusals import NotAllowed, NoToken, TooLarge, Unfit
 from ..state import Shared
 from ..tokens import Holder, Scope
 from . import sessions
@@ -21,6 +21,7 @@ from . import sessions
 COOKIE = "tidegate"
 FORM_TOKEN = "form_token"
 MOST_FORM = 65_536
+MOST_FIELDS = 20
 Form = dict[str, str]
 
 
@@ -86,7 +87,13 @@ async def fields(request: Request) -> Form:
         content += part
         if len(content) > MOST_FORM:
             raise TooLarge("the form is too long.", expected=f"at most {MOST_FORM:,} bytes")
-    return dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=20))
+    try:
+        found = parse_qsl(
+            content.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS
+        )
+    except ValueError as error:
+        raise Unfit("the form has too many fields.", expected=f"at most {MOST_FIELDS}") from error
+    return dict(found)
 
 
 def form(given: Annotated[Form, Depends(fields)], found: Anybody) -> Form:

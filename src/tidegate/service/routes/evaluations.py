@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import select
 
 from .. import evaluations, presenting, registry, schema, standing
@@ -23,11 +23,15 @@ EvaluationId = Annotated[str, Path(pattern=r"^[0-9a-f-]{36}$", description="The 
 class Request(BaseModel):
     """How to evaluate."""
 
+    model_config = ConfigDict(extra="forbid")
+
     dry_run: bool = Field(False, description="Decide, and let nothing follow from it.")
 
 
 class Word(BaseModel):
     """What a person says about a decision."""
+
+    model_config = ConfigDict(extra="forbid")
 
     state: Literal["approved", "rejected"]
     comment: shapes.Comment = ""

@@ -1,16 +1,16 @@
 """Gates: define, look at, which policy to run, roll back."""
 
-import hashlib
 import json
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 from .. import presenting, registry, standing
 from ..definitions import GateDefinition
 from ..state import Admin, Approver, Credentials, GateName, Known, Reader, Shared, reading_as, refusals
+from ..tags import as_it_was, headers_of, tag_of
 from ..tokens import Scope
 from . import shapes
 
@@ -19,6 +19,8 @@ router = APIRouter(prefix="/v1/gates", tags=["gates"])
 
 class Rollback(BaseModel):
     """Why."""
+
+    model_config = ConfigDict(extra="forbid")
 
     comment: shapes.Comment = ""
 
@@ -78,13 +80,11 @@ def policy(
     """Which policy to run now, with its file if it is one."""
     with reading_as(shared, given, Scope.READ) as connection:
         found = registry.current(connection, gate)
-        data = presenting.policy_data(connection, found, shared.database.now())
-    body = json.dumps({"data": data}).encode()
-    tag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": tag, "Cache-Control": "no-cache"}
-    if known is not None and tag in [one.strip().removeprefix("W/") for one in known.split(",")]:
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type="application/json", headers=headers)
+        summary = presenting.policy_summary(connection, found, shared.database.now())
+        tag = tag_of(json.dumps(summary).encode())  # a file is known by its hash, which stands in the spec
+        same = as_it_was(known, tag)
+        data = None if same is not None else presenting.with_file(connection, summary)
+    return JSONResponse({"data": data}, headers=headers_of(tag)) if same is None else same
 
 
 @router.post("/{gate}/rollback", response_model=shapes.PolicyAnswer, responses=refusals(404, 409, 507))
@@ -97,4 +97,5 @@ def roll_back(gate: GateName, said: Rollback, shared: Shared, who: Approver) -> 
         standing.roll_back(connection, found.row, found.definition, at, who.name, said.comment)
     with database.reading() as connection:
         found = registry.current(connection, gate)
-        return {"data": presenting.policy_data(connection, found, database.now())}
+        summary = presenting.policy_summary(connection, found, database.now())
+        return {"data": presenting.with_file(connection, summary)}
