@@ -83,7 +83,10 @@ def _writes(path: Path) -> Iterator[str]:
         modes = [one.value for one in node.args if isinstance(one, ast.Constant)]
         opens = name == "open" and any(isinstance(m, str) and set(m) & set("wax+") for m in modes)
         first = getattr(node.args[0], "id", None) if node.args else None
-        to_path = isinstance(node.func, ast.Attribute) and name in WRITERS and first not in OPEN_FILES
+        given = bool(node.args or node.keywords)  # else what would be written is returned
+        to_path = (
+            isinstance(node.func, ast.Attribute) and name in WRITERS and given and first not in OPEN_FILES
+        )
         if opens or to_path or name in ("write_text", "write_bytes", "NamedTemporaryFile", "rename"):
             yield f"{path.relative_to(ROOT)}: {name}"
 

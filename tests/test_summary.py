@@ -114,9 +114,9 @@ def test_a_rank_has_its_timestamp_and_an_action_its_name(decided: dict[str, Any]
         for one in ranked["checks"]["candidate"]["findings"]
         if one["name"] == "horizon_influence"
     )
-    assert re.match(r"Episode \d+ \(202\d-\d\d-\d\d\) brings", influence)
+    assert re.match(r"Episode \d+ \(202\d-\d\d-\d\d\) accounts for", influence)
     dated = [one["sentence"] for one in decided["checks"]["candidate"]["findings"]]
-    assert any(re.match(r"The episode of 202\d-\d\d-\d\d \d\d:\d\d brings", one) for one in dated)
+    assert any(re.match(r"The episode of 202\d-\d\d-\d\d \d\d:\d\d accounts for", one) for one in dated)
     assert "No large gap: neighbouring episodes are at most 8 hours apart." in dated
 
 

@@ -63,7 +63,7 @@ def _columns(frame: pl.DataFrame, state: str | None) -> Iterator[Floats]:
     for column in frame.get_columns():
         named = is_text(column) or column.name == state
         if named and column.n_unique() <= MOST_LEVELS:
-            yield from (_numbers(column == level) for level in column.unique(maintain_order=True))
+            yield from (_numbers(column.eq_missing(level)) for level in column.unique(maintain_order=True))
         elif column.dtype.is_numeric() or column.dtype == pl.Boolean:
             yield _numbers(column)
 

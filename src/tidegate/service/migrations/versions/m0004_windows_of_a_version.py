@@ -1,4 +1,4 @@
-"""Windows are numbered anew in each version of a gate: the same number may be decided once in each."""
+"""Each version of a gate numbers its windows from the start: the same number may be decided once in each."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,7 +20,7 @@ def upgrade() -> None:
 
 
 def _on_sqlite() -> None:
-    """There a table is made anew, which no other table may refer to meanwhile."""
+    """SQLite replaces the table by a new one, to which no other table may refer meanwhile."""
     op.execute("CREATE TABLE kept AS SELECT * FROM approvals")
     op.drop_table("approvals")
     with op.batch_alter_table("evaluations") as table:
