@@ -74,12 +74,13 @@ class Spill:
 
     def _by_bucket(self, table: Table) -> Iterator[pl.DataFrame]:
         episode_keys(table, self.columns)  # refuses rows that belong to no episode
-        frame = table.frame.with_columns(pl.Series(POSITION, table.places.rows))
+        # polars takes rows from one chunk in half the time that several need.
+        frame = table.frame.with_columns(pl.Series(POSITION, table.places.rows)).rechunk()
         bucket = (key_expression(self.columns, frame.schema).hash() % self.buckets).cast(pl.UInt16)
         codes = frame.select(bucket).to_series().to_numpy()
         order = np.argsort(codes, kind="stable").astype(np.uint32)
         ends = np.cumsum(np.bincount(codes, minlength=self.buckets)).tolist()
-        placed = frame[order].rechunk()
+        placed = frame[order]
         return (placed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True))
 
 
