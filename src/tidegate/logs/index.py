@@ -202,7 +202,7 @@ def whole_episodes(
 
 def _joined(first: Table, second: Table) -> Table:
     rows = np.concatenate([first.places.rows, second.places.rows])
-    frame = pl.concat([first.frame, second.frame])
+    frame = pl.concat([first.frame, second.frame], rechunk=True)
     return Table(frame, dataclasses.replace(second.places, rows=rows), second.name)
 
 
