@@ -224,7 +224,8 @@ def _fields(
         "states": None if states is None else to_grid(states, mask),
         "recorded": {name: to_grid(values, mask) for name, values in recorded.items()},
         "outcomes": {
-            name: to_grid(values.astype(np.float64, copy=False), mask) for name, values in steps.outcomes.items()
+            name: to_grid(values.astype(np.float64, copy=False), mask)
+            for name, values in steps.outcomes.items()
         },
         "num_actions": num_actions,
     }
