@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.logs import Columns, read_log
 from tidegate.logs.engines import Threads
-from tidegate.logs.index import index_of
+from tidegate.logs.index import index_of, step_order
 from tidegate.logs.keys import episode_keys
 from tidegate.logs.memory import memory_limit
 from tidegate.logs.rows import LogRows, open_rows
@@ -102,3 +102,23 @@ def test_scattered_episodes_are_brought_together(columns: Columns, files: int, t
         for chunk_rows in (7, 10**6):
             assert whole(rows, columns, names, chunk_rows).equals(twin.select(names))
     assert [one.name for one in tmp_path.iterdir()] == ["log"]
+
+
+STEP_KINDS = {
+    "counted": lambda rng, size: rng.permutation(size),
+    "repeated": lambda rng, size: rng.integers(0, 3, size),
+    "far apart": lambda rng, size: rng.integers(-(2**62), 2**62, size),
+    "fractions": lambda rng, size: rng.normal(size=size),
+    "unknown": lambda rng, size: np.where(rng.random(size) < 0.3, np.nan, rng.integers(0, 3, size)),
+}
+
+
+@pytest.mark.parametrize("kind", STEP_KINDS)
+@pytest.mark.parametrize("bits", [4, 40, 63])
+def test_rows_are_sorted_by_episode_and_step(kind: str, bits: int) -> None:
+    """However wide the keys are, and those of the same step as they come: as `lexsort` does it."""
+    rng = np.random.default_rng(bits)
+    episodes = rng.choice(rng.integers(-(2**bits), 2**bits - 1, 50), 400)
+    steps = STEP_KINDS[kind](rng, episodes.size)
+    assert np.array_equal(step_order(episodes, steps), np.lexsort((steps, episodes)))
+    assert np.array_equal(step_order(episodes, None), np.argsort(episodes, kind="stable"))

@@ -166,7 +166,7 @@ def check_rows(
     `names` are the columns of the episodes and of the counts; `place` says where the user finds a row.
     With `ragged`, episodes of very unequal length are not padded to the longest.
     """
-    numbers = episodes.astype(np.float64)
+    numbers = episodes.astype(np.float64, copy=False)
     check_finite(numbers, f"column '{names[0]}'", place)
     starts = episode_starts(numbers)
     check_episode_order(numbers[starts], names[0], lambda one: place(int(starts[one])))
@@ -199,7 +199,7 @@ def _fields(
     states = steps.states
     if states is not None:
         check_finite(states, "state", place)
-        states = states.astype(np.int64 if states.dtype.kind in "iu" else np.float64)
+        states = states.astype(np.int64 if states.dtype.kind in "iu" else np.float64, copy=False)
     actions = steps.actions
     if propensity.continuous:
         actions = (actions[:, None] if actions.ndim == 1 else actions).astype(np.float64)
@@ -218,13 +218,14 @@ def _fields(
     return {
         "episode_numbers": numbers,
         "mask": mask,
-        "rewards": to_grid(steps.rewards.astype(np.float64), mask),
+        "rewards": to_grid(steps.rewards.astype(np.float64, copy=False), mask),
         "actions": to_grid(actions, mask),
         "behavior_log_probs": to_grid(behavior, mask),
         "states": None if states is None else to_grid(states, mask),
         "recorded": {name: to_grid(values, mask) for name, values in recorded.items()},
         "outcomes": {
-            name: to_grid(values.astype(np.float64), mask) for name, values in steps.outcomes.items()
+            name: to_grid(values.astype(np.float64, copy=False), mask)
+            for name, values in steps.outcomes.items()
         },
         "num_actions": num_actions,
     }
@@ -289,7 +290,7 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
         remedy="Number the actions from 0, or list their names; if they are continuous, say so with "
         "`propensity='log_density'`.",
     )
-    return actions.astype(np.int64), size
+    return actions.astype(np.int64, copy=False), size
 
 
 def check_finite(values: Values, name: str, place: Place) -> None:
@@ -354,7 +355,7 @@ def check_counts(counts: Values | None, starts: Integers, numbers: Values, colum
                 remedy="Name the column, as in `step='click'`, or remove the duplicated rows.",
             )
         return
-    counts = counts.astype(np.float64)
+    counts = counts.astype(np.float64, copy=False)
     check_finite(counts, f"column '{column}'", place)
     with np.errstate(over="ignore"):
         gaps = np.diff(counts)

@@ -20,12 +20,13 @@ from ..arrays import Integers
 from .columns import Columns
 from .cuts import whole_tasks
 from .engines import Engine
-from .index import in_step_order, step_expression
+from .index import step_order
 from .keys import episode_keys, key_expression
 from .memory import MemoryLimit
 from .pieces import POSITION, Pieces, batches
 from .scratch import require_space, writing
 from .table import Table
+from .timeline import row_steps
 
 BATCH_ROWS = 500_000
 BUCKET_BYTES = 2**25  # of the rows in a bucket, about
@@ -73,12 +74,13 @@ class Spill:
 
     def _by_bucket(self, table: Table) -> Iterator[pl.DataFrame]:
         episode_keys(table, self.columns)  # refuses rows that belong to no episode
-        frame = table.frame.with_columns(pl.Series(POSITION, table.places.rows))
+        # polars takes rows from one chunk in half the time that several need.
+        frame = table.frame.with_columns(pl.Series(POSITION, table.places.rows)).rechunk()
         bucket = (key_expression(self.columns, frame.schema).hash() % self.buckets).cast(pl.UInt16)
         codes = frame.select(bucket).to_series().to_numpy()
         order = np.argsort(codes, kind="stable").astype(np.uint32)
         ends = np.cumsum(np.bincount(codes, minlength=self.buckets)).tolist()
-        placed = frame[order].rechunk()
+        placed = frame[order]
         return (placed[begin:end] for begin, end in zip([0, *ends[:-1]], ends, strict=True))
 
 
@@ -102,10 +104,10 @@ class Bucket:
             yield self._table()
 
     def _table(self) -> Table:
-        frame = pl.concat([_read(*one).select(POSITION, *self.names) for one in self.stretches])
-        keys = [key_expression(self.columns, frame.schema)]
-        table = self.pieces.table(frame.sort([*keys, *step_expression(self.columns, frame.schema), POSITION]))
-        return in_step_order(table, episode_keys(table, self.columns), self.columns)
+        frames = [_read(*one).select(POSITION, *self.names) for one in self.stretches]
+        table = self.pieces.table(pl.concat(frames, rechunk=True))
+        keys, steps = episode_keys(table, self.columns), row_steps(table, self.columns)
+        return table.take(step_order(keys, steps))
 
 
 def _appended(frame: pl.DataFrame, file: IO[bytes]) -> int:
