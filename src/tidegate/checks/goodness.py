@@ -12,9 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from ..arrays import Floats, Integers, kept, room_for, with_zeros
+from ..arrays import ArrayLike, Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
@@ -84,25 +84,50 @@ def fitted_trend(
         inflation=rows(fit.design.inflation),
     )
     fit = dataclasses.replace(fit, design=design, returns=rows(series.returns), residuals=rows(fit.residuals))
-    doubt = trend_doubt(fit)
+    doubt = identified(fit).doubt
     return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, tested_by, longest)
 
 
-def trend_doubt(fit: TrendFit) -> str:
-    """Why a trend cannot be tested; empty if it can."""
-    n, columns = int(np.sum(fit.design.present)), int(fit.design.num_columns)
-    returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
-    if n < max(MIN_EPISODES, 2 * columns):
-        return f"{n} episodes are too few for a trend with {columns} time features"
-    if not np.all(np.isfinite(returns)):
-        return "an estimated return is not a finite number"
-    if not float(fit.design.conditioning) > np.sqrt(np.finfo(np.float64).eps):
-        return "the trend cannot be identified from these episode times"
-    if not math.isfinite(float(fit.variance)):
-        return "the forecast's variance is not a finite number"
-    if not np.abs(residuals).max() > 1e3 * np.finfo(np.float64).eps * np.abs(returns).max():
-        return "the estimated returns show no variation about their trend"
-    return ""
+class Identified(eqx.Module):
+    """What tells whether a trend can be tested: the number of its episodes, and how large their values are."""
+
+    episodes: Int[ArrayLike, ""]
+    columns: Int[ArrayLike, ""]
+    conditioning: Float[ArrayLike, ""]
+    variance: Float[ArrayLike, ""]
+    largest_return: Float[ArrayLike, ""]
+    largest_residual: Float[ArrayLike, ""]
+
+    @property
+    def doubt(self) -> str:
+        """Why the trend cannot be tested; empty if it can."""
+        n, columns = int(self.episodes), int(self.columns)
+        least = 1e3 * np.finfo(np.float64).eps * float(self.largest_return)
+        if n < max(MIN_EPISODES, 2 * columns):
+            return f"{n} episodes are too few for a trend with {columns} time features"
+        if not math.isfinite(float(self.largest_return)):
+            return "an estimated return is not a finite number"
+        if not float(self.conditioning) > np.sqrt(np.finfo(np.float64).eps):
+            return "the trend cannot be identified from these episode times"
+        if not math.isfinite(float(self.variance)):
+            return "the forecast's variance is not a finite number"
+        if not float(self.largest_residual) > least:
+            return "the estimated returns show no variation about their trend"
+        return ""
+
+
+def identified(fit: TrendFit) -> Identified:
+    """The few numbers of a fit that tell whether it can be tested."""
+    design, xp = fit.design, fit.returns.__array_namespace__()  # NumPy for NumPy's arrays
+    return Identified(
+        xp.sum(design.present),
+        design.num_columns,
+        design.conditioning,
+        fit.variance,
+        xp.max(xp.abs(fit.returns), initial=0.0),
+        xp.max(xp.abs(fit.residuals), initial=0.0),
+    )
+
 
 
 class TrendTests(eqx.Module):
