@@ -18,6 +18,7 @@ from ..arrays import ArrayLike, Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
+from ..mixture import Trend
 from ..reasons import MIN_EPISODES
 from ..safety import VERDICT_SEED
 from ..trend import TrendFit
@@ -47,7 +48,7 @@ class FittedTrend:
     rows: Integers
     times: Floats
     axis: TimeAxis
-    fit: TrendFit
+    fit: Trend
     shape: Basis
     doubt: str
     tested_by: tuple[str, ...]
@@ -60,7 +61,7 @@ class FittedTrend:
 
 
 def fitted_trend(
-    fit: TrendFit,
+    fit: Trend,
     series: Series,
     axis: TimeAxis,
     shape: Basis,
@@ -77,19 +78,13 @@ def fitted_trend(
     def rows(values: Any, axis: int = 0) -> Any:
         return with_zeros(np.take(np.asarray(values), taken, axis), spare, axis)
 
-    design = dataclasses.replace(
-        fit.design,
-        orthonormal=rows(fit.design.orthonormal, 1),
-        present=rows(fit.design.present),
-        inflation=rows(fit.design.inflation),
-    )
-    fit = dataclasses.replace(fit, design=design, returns=rows(series.returns), residuals=rows(fit.residuals))
+    fit = fit.in_rows(rows)
     doubt = identified(fit).doubt
     return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, tested_by, longest)
 
 
 class Identified(eqx.Module):
-    """What tells whether a trend can be tested: the number of its episodes, and how large their values are."""
+    """What tells whether a trend can be tested: how many episodes it has, and how large their values."""
 
     episodes: Int[ArrayLike, ""]
     columns: Int[ArrayLike, ""]
@@ -116,7 +111,7 @@ class Identified(eqx.Module):
         return ""
 
 
-def identified(fit: TrendFit) -> Identified:
+def identified(fit: Trend) -> Identified:
     """The few numbers of a fit that tell whether it can be tested."""
     design, xp = fit.design, fit.returns.__array_namespace__()  # NumPy for NumPy's arrays
     return Identified(
@@ -127,7 +122,6 @@ def identified(fit: TrendFit) -> Identified:
         xp.max(xp.abs(fit.returns), initial=0.0),
         xp.max(xp.abs(fit.residuals), initial=0.0),
     )
-
 
 
 class TrendTests(eqx.Module):
@@ -162,6 +156,7 @@ def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Findin
 
 def _tests_of_trust(fitted: FittedTrend, names: Names) -> tuple[Finding, ...]:
     """Of a trend that is taken on trust: is it rich enough, and is what it leaves only noise?"""
+    assert isinstance(fitted.fit, TrendFit)
     lags = max(1, min(MAX_LAGS, fitted.rows.size // 5))
     times = with_zeros(fitted.times, fitted.fit.returns.size - fitted.rows.size)
     tests = _tested_trend(fitted.fit, fitted.shape, times, fitted.axis, lags, sign_flips())
