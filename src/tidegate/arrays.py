@@ -83,7 +83,8 @@ def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Values:
     size = math.prod(shape) * np.dtype(dtype).itemsize
     room = np.zeros(size + ALIGNED, np.uint8)
     start = -room.ctypes.data % ALIGNED
-    return room[start : start + size].view(dtype).reshape(shape)
+    aligned: Values = room[start : start + size].view(dtype).reshape(shape)
+    return aligned
 
 
 def room_for(count: int) -> int:

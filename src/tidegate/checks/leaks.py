@@ -164,7 +164,7 @@ def _fits(groups: Integers, times: Floats, known: Floats, targets: Floats) -> li
         squares, projected = columns**2, columns.T @ targets
         for ridge in RIDGES:
             shrunk = 1 / (values + ridge)
-            # (Gy)ᵢ / Gᵢᵢ with G = λ(K + λI)⁻¹ = I − P(D + λI)⁻¹Pᵀ is the error at step i of the fit without it.
+            # (Gy)ᵢ / Gᵢᵢ is the error at step i of the fit without it: G = λ(K + λI)⁻¹ = I − P(D + λI)⁻¹Pᵀ.
             errors = (targets - columns @ (shrunk[:, None] * projected)) / (1 - squares @ shrunk)[:, None]
             loss = np.mean(errors**2, axis=0)
             best, least = np.where(loss < least, errors, best), np.minimum(loss, least)
