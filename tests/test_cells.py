@@ -11,13 +11,13 @@ import pytest
 from tidegate import cells
 from tidegate.arrays import Floats
 from tidegate.basis import TimeAxis
-from tidegate.cells import CELLS, HALVINGS, LOCAL, ON_EDGE, PER_CELL, PER_HALF, SHARED, Cells, Series
+from tidegate.cells import BLOCK, CELLS, HALVINGS, LOCAL, ON_EDGE, PER_CELL, PER_HALF, SHARED, Cells, Series
 
 ROOM = 400  # rows of every log, so that one program serves them all
 
 divide = jax.jit(cells.divide)
 edges_of = jax.jit(cells.cell_edges, static_argnums=1)
-first_at_their_time = jax.jit(cells.first_at_their_time)
+have_times = jax.jit(cells.have_times, static_argnums=2)
 
 
 class Log(NamedTuple):
@@ -186,21 +186,6 @@ def test_episodes_outside_the_axis_are_left_out() -> None:
     np.testing.assert_allclose(earlier.precision, only.precision, rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", LOGS)
-def test_a_weight_of_a_cell_is_shared_out_among_its_episodes(name: str) -> None:
-    log = LOGS[name]
-    found = _divided(log)
-    weights = np.random.default_rng(3).normal(size=found.mean.size)
-    rows = np.asarray(found.per_row(jnp.asarray(weights)))
-    known = np.asarray(found.count) > 0
-    expected = float(weights[known] @ np.asarray(found.mean)[known])
-    assert rows[: log.times.size] @ log.returns == pytest.approx(expected, rel=1e-9)
-    np.testing.assert_array_equal(rows[log.times.size :], 0)
-    for cell in np.flatnonzero(known):
-        members = np.flatnonzero(np.asarray(found.row_cells)[: log.times.size] == cell)
-        np.testing.assert_allclose(rows[members], weights[cell] / members.size, rtol=1e-12)
-
-
 def test_within_a_cell_episodes_differ_from_their_mean() -> None:
     log = LOGS["irregular"]
     found = _divided(log)
@@ -265,13 +250,24 @@ def test_in_32_bit_the_cells_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_one_episode_for_each_time(seed: int) -> None:
+def test_different_times_are_counted_as_far_as_they_are_needed(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    times, present = rng.integers(0, 30, 60).astype(float), rng.random(60) < 0.7
-    first = np.asarray(first_at_their_time(times, present))
-    assert not np.any(first & ~present)
-    assert sorted(times[first]) == sorted(set(times[present]))
+    times, present = rng.integers(-9, 9, 20).astype(float), rng.random(20) < 0.7
+    there = len(set(times[present]))
+    assert bool(have_times(times, present, there))
+    assert not bool(have_times(times, present, there + 1))
 
 
-def test_no_episode_is_first_where_there_is_none() -> None:
-    assert not np.any(first_at_their_time(np.arange(60.0), np.zeros(60, bool)))
+def test_no_episode_has_a_time_where_there_is_none() -> None:
+    assert not bool(have_times(np.arange(60.0), np.zeros(60, bool), 1))
+
+
+def test_a_long_log_is_added_block_by_block() -> None:
+    times = np.arange(1.0, 3 * BLOCK + 1)
+    returns = np.sin(times) + np.random.default_rng(0).normal(size=times.size)
+    found = _divided(Log(times, returns), times.size)
+    rows = np.asarray(found.row_cells)
+    count = np.bincount(rows, minlength=found.count.size)
+    np.testing.assert_array_equal(found.count, count)
+    sums = np.bincount(rows, returns, found.count.size)
+    np.testing.assert_allclose(found.mean, sums / np.maximum(count, 1), rtol=1e-9)

@@ -46,6 +46,7 @@ UNOPTIMISED = {"xla_backend_optimization_level": 0}  # compiles in half of that,
 LARGE = 500_000  # numbers that a program is given
 DIGEST = hashlib.sha256().digest_size
 MIN_ROOM = 8
+ALIGNED = 64  # bytes
 BLOCK, SMALL = 8, 12  # rows that are eliminated at once, and of what matrix one by one
 
 
@@ -68,9 +69,22 @@ def replace_at(where: Callable[[T], Any], tree: T, values: Any) -> T:
 
 def with_zeros(rows: Any, count: int, axis: int = 0) -> Any:
     """An array with `count` zeros behind it; NumPy's stay NumPy's."""
-    xp = rows.__array_namespace__()
+    if isinstance(rows, np.ndarray):
+        shape = (*rows.shape[:axis], rows.shape[axis] + count, *rows.shape[axis + 1 :])
+        longer = aligned_zeros(shape, rows.dtype)
+        longer[(slice(None),) * axis + (slice(rows.shape[axis]),)] = rows
+        return longer
     shape = (*rows.shape[:axis], count, *rows.shape[axis + 1 :])
-    return xp.concatenate([rows, xp.zeros(shape, rows.dtype)], axis=axis)
+    return jnp.concatenate([rows, jnp.zeros(shape, rows.dtype)], axis=axis)
+
+
+def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Values:
+    """Zeros where JAX wants them: it reads such an array in place, and copies any other."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    room = np.zeros(size + ALIGNED, np.uint8)
+    start = -room.ctypes.data % ALIGNED
+    aligned: Values = room[start : start + size].view(dtype).reshape(shape)
+    return aligned
 
 
 def room_for(count: int) -> int:

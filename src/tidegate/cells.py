@@ -4,6 +4,8 @@ Everything that forecasts works on at most some fifty cells, so a long log costs
 Cells are equally long, but the newest one is halved again and again: what happened last matters most.
 """
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -19,6 +21,7 @@ PER_CELL = 6  # episodes of an average cell: fewer do not show how noisy they ar
 ON_EDGE = 1e-6  # an episode that lies on an edge belongs to the older cell, whatever the rounding
 PER_HALF = 4  # and of the parts of the newest
 MIN_CELLS = 4  # with episodes
+BLOCK = 2**16  # episodes that are added at a time
 LOCAL = 8.0  # an eighth of the log: over this, noise may change
 SHARED = 20.0  # episodes that the noise of the whole log counts for: a calm stretch proves little
 
@@ -92,11 +95,6 @@ class Cells(eqx.Module):
         means = totals / jnp.maximum(self.count, 1)[:, None]
         return jnp.where(self.present[:, None], known - means[self.row_cells], 0.0)
 
-    def per_row(self, weights: Float[Array, " c"]) -> Float[Array, " n"]:
-        """A weight of each cell, shared out among its episodes."""
-        shares = weights / jnp.maximum(self.count, 1)
-        return jnp.where(self.present, shares[self.row_cells], 0.0)
-
 
 def divide(series: Series, axis: TimeAxis) -> Cells:
     """The series in time cells, with the noise that the episodes of a cell show among themselves."""
@@ -105,19 +103,38 @@ def divide(series: Series, axis: TimeAxis) -> Cells:
     present = jnp.asarray(series.present) & (ages >= 0) & (ages < 1)
     returns = jnp.where(present, series.returns, 0.0)
     edges = cell_edges(jnp.sum(present), returns.dtype)
-    rows = jnp.clip(jnp.searchsorted(edges, ages + ON_EDGE, side="right") - 1, 0, edges.size - 2)
-    rows = jnp.where(present, rows, 0)
+    # Of a long log a byte an episode matters: a search would hold several numbers for each.
+    inner = [(edges[one] <= ages + ON_EDGE).astype(jnp.int8) for one in range(1, edges.size - 1)]
+    rows = jnp.where(present, functools.reduce(jnp.add, inner), 0)
+    none = jnp.zeros(edges.size - 1, returns.dtype)
 
-    def total(values: Any) -> Float[Array, " c"]:
-        summed: Array = jax.ops.segment_sum(jnp.where(present, values, 0.0), rows, edges.size - 1)
-        return summed
+    def of_one(_: Array, here: Array, value: Array, age: Array) -> tuple[Array, ...]:
+        return here.astype(value.dtype), value, jnp.where(here, age, 0.0)
 
-    count = total(jnp.ones_like(returns))
-    mean, age = (total(values) / jnp.maximum(count, 1) for values in (returns, ages))
-    squares, freedom = total((returns - mean[rows]) ** 2), jnp.maximum(count - 1, 0)
+    count, *totals = _sums(of_one, (none,) * 3, rows, present, returns, ages)
+    mean, age = (total / jnp.maximum(count, 1) for total in totals)
+
+    def square(row: Array, here: Array, value: Array) -> tuple[Array]:
+        return (jnp.where(here, (value - mean[row]) ** 2, 0.0),)
+
+    (squares,), freedom = _sums(square, (none,), rows, present, returns), jnp.maximum(count - 1, 0)
     noise = _noise((edges[1:] + edges[:-1]) / 2, squares, freedom)
     precision = jnp.where((count > 0) & (noise > 0), count / jnp.where(noise > 0, noise, 1), 0.0)
     return Cells(edges[:-1], edges[1:], age, count, mean, precision, jnp.sum(freedom), rows, present)
+
+
+def _sums(
+    make: Callable[..., tuple[Array, ...]], start: tuple[Array, ...], cells: Int[Array, " n"], *rows: Any
+) -> tuple[Array, ...]:
+    """Sums over the rows of each cell. What is added is made block by block: a long log takes no room."""
+    width = BLOCK if cells.size % BLOCK == 0 else cells.size
+
+    def add(index: Any, sums: tuple[Array, ...]) -> tuple[Array, ...]:
+        part, *parts = (jax.lax.dynamic_slice_in_dim(one, index * width, width) for one in (cells, *rows))
+        return tuple(one.at[part].add(more) for one, more in zip(sums, make(part, *parts), strict=True))
+
+    summed: tuple[Array, ...] = jax.lax.fori_loop(0, cells.size // width, add, start)
+    return summed
 
 
 def cell_edges(count: Int[Array, ""], dtype: Any) -> Float[Array, " c"]:
@@ -138,11 +155,14 @@ def _noise(
     return (near @ squares + SHARED * overall) / (near @ freedom + SHARED)
 
 
-def first_at_their_time(times: Any, present: Any) -> Bool[Array, " n"]:
-    """One episode for each different time; summed over some episodes, it counts their times."""
-    known = jnp.where(present, times, jnp.inf)
-    order = jnp.argsort(known)
-    ordered = known[order]
-    new = jnp.concatenate([jnp.ones(1, bool), ordered[1:] > ordered[:-1]])
-    first: Bool[Array, " n"] = jnp.zeros(known.shape, bool).at[order].set(new) & present
-    return first
+def have_times(times: Any, present: Any, least: int) -> Bool[Array, ""]:
+    """Whether the episodes have at least so many different times."""
+    times = jnp.asarray(times)
+
+    def next_time(_: int, last: Float[Array, ""]) -> Float[Array, ""]:
+        return jnp.min(jnp.where(present & (times > last), times, jnp.inf), initial=jnp.inf)
+
+    found: Bool[Array, ""] = jnp.isfinite(
+        jax.lax.fori_loop(0, least, next_time, jnp.full((), -jnp.inf, times.dtype))
+    )
+    return found

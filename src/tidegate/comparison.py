@@ -29,10 +29,11 @@ from .bootstrap import (
     tail,
 )
 from .calendar_seasons import calendar_season
-from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide, first_at_their_time
+from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide, have_times
 from .inputs import instance
 from .mixture import (
     MovingFit,
+    Trend,
     Trials,
     Tried,
     climatology_reach,
@@ -80,11 +81,11 @@ class Comparison(eqx.Module):
     display, unless the test itself compares them.
     """
 
-    candidate: TrendFit
-    safe: TrendFit
+    candidate: Trend
+    safe: Trend
     candidate_interval: ConfidenceInterval
     safe_interval: ConfidenceInterval
-    difference: TrendFit
+    difference: Trend
     lower: Float[Array, ""]
     upper: Float[Array, ""]
     p_value: Float[Array, ""] | None
@@ -155,11 +156,11 @@ class ComparisonTest(eqx.Module):
         """The trend of the leading model, for a test of whether a richer one fits better."""
 
     @abc.abstractmethod
-    def lead(self, series: Series, axis: TimeAxis) -> TrendFit:
+    def lead(self, series: Series, axis: TimeAxis) -> Trend:
         """The trend that forecasts the series, without bounds."""
 
     @abc.abstractmethod
-    def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[TrendFit, ConfidenceInterval]:
+    def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[Trend, ConfidenceInterval]:
         """The trend of one policy's returns, and bounds on their forecast."""
 
     @abc.abstractmethod
@@ -167,7 +168,7 @@ class ComparisonTest(eqx.Module):
         """Will the first of two series of returns exceed the second, less the margin?"""
 
     @abc.abstractmethod
-    def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
+    def curve(self, fit: Trend, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         """Times and values of a trend, for a picture."""
 
 
@@ -213,7 +214,8 @@ class _OneBasis(ComparisonTest):
         fit = fit_trend(self.design(series, terms.axis), series.returns)
         return fit, percentile_t_interval(fit, terms.multipliers, terms.alpha, side)
 
-    def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
+    def curve(self, fit: Trend, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
+        assert isinstance(fit, TrendFit)
         points = np.linspace(float(axis.origin) + 1, float(axis.end), CURVE_POINTS)
         return points, np.asarray(trend_curve(fit, self.basis, axis, points))
 
@@ -396,10 +398,10 @@ class Multiscale(ComparisonTest):
         tried = weigh(self.models, cells, axis).shifted(season.ahead, season.variance)
         return cells, tried, moving_fit(cells, tried, series.returns)
 
-    def lead(self, series: Series, axis: TimeAxis) -> TrendFit:
+    def lead(self, series: Series, axis: TimeAxis) -> MovingFit:
         return self._tried(series, axis)[2]
 
-    def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[TrendFit, ConfidenceInterval]:
+    def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[MovingFit, ConfidenceInterval]:
         return self._bounded(series, terms, side)[2:]
 
     def _bounded(
@@ -416,7 +418,7 @@ class Multiscale(ComparisonTest):
         lower, upper = (jnp.where(cells.enough, one, jnp.nan) for one in (lower, upper))
         return cells, weighed, fit, one_sided(side, lower=lower, upper=upper)
 
-    def curve(self, fit: TrendFit, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
+    def curve(self, fit: Trend, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         """The path of the leading model, and the mixture's forecast."""
         assert isinstance(fit, MovingFit)
         ages, path = np.asarray(fit.ages)[::-1], np.asarray(fit.path)[::-1]
@@ -428,10 +430,10 @@ class Multiscale(ComparisonTest):
 
 def _count_doubts(test: ComparisonTest, tested: Series) -> dict[Reason, Bool[Array, ""]]:
     present = jnp.asarray(tested.present)
-    count, times = jnp.sum(present), jnp.sum(first_at_their_time(tested.times, present))
+    count, enough = jnp.sum(present), have_times(tested.times, present, test.least_times)
     return {
         Reason.NO_EPISODES: count < 1,
-        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | (times < test.least_times),
+        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | ~enough,
     }
 
 

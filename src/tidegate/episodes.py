@@ -362,6 +362,8 @@ def grow(log: EpisodeLog, capacity: int) -> EpisodeLog:
     """The same episodes with room for `capacity` of them."""
     if capacity < log.capacity:
         raise LogError(f"cannot shrink a log of capacity {log.capacity} to {capacity}")
+    if capacity == log.capacity:
+        return log
     if isinstance(log.layout, Ragged):
         return _with_spare_rows(log, log.layout, capacity - log.capacity)
     return map_leaves(partial(with_zeros, count=capacity - log.capacity), log)

@@ -29,6 +29,7 @@ from .episodes import EpisodeLog, roomy
 from .errors import LogError, SettingsError
 from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
 from .measured import MeasuredLog
+from .mixture import Trend
 from .policies import Policy, lists_actions
 from .returns import (
     Gap,
@@ -41,7 +42,6 @@ from .returns import (
     observed_returns,
     pdis_returns,
 )
-from .trend import TrendFit
 from .values import ValueModel, alternating
 
 CONTEXT_SHARE = 0.5  # of the variance of a return that may be luck of the context
@@ -356,7 +356,7 @@ def _multipliers(settings: ForecastSettings, capacity: int, seed: int) -> Multip
 
 def forecast_policy(
     settings: ForecastSettings, policy: Policy, log: EpisodeLog, terms: Terms, side: Side
-) -> tuple[TrendFit, ConfidenceInterval]:
+) -> tuple[Trend, ConfidenceInterval]:
     """The trend and its bounds, as arrays."""
     luck = context_luck(policy, log, settings.discount)
     series = series_of(log, cross_fitted_returns(settings, log, policy)[0], luck)
@@ -369,7 +369,7 @@ _forecast_policy = kept(forecast_policy)
 @kept
 def _forecast_returns(
     settings: ForecastSettings, series: Series, terms: Terms, side: Side
-) -> tuple[TrendFit, ConfidenceInterval]:
+) -> tuple[Trend, ConfidenceInterval]:
     series = map_leaves(jnp.asarray, series)
     return settings.test.forecast(series, terms, side)
 
@@ -382,7 +382,7 @@ def describe_forecast(
     log: EpisodeLog,
     axis: TimeAxis,
     policy: Policy,
-    fit: TrendFit,
+    fit: Trend,
     interval: ConfidenceInterval,
     *,
     alpha: float,
@@ -398,7 +398,7 @@ def describe_forecast(
 
 def _record(
     axis: TimeAxis,
-    fit: TrendFit,
+    fit: Trend,
     interval: ConfidenceInterval,
     alpha: float,
     side: Side,

@@ -7,8 +7,10 @@ model's evidence is the density of the log under it: the product of its forecast
 before (Dawid, 1984). Weights are prior times evidence.
 """
 
+import dataclasses
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Self, TypeAlias
 
 import equinox as eqx
 import jax
@@ -285,12 +287,86 @@ def _past_error(
     return part @ cells.mean - point, claimed, noise
 
 
-class MovingFit(TrendFit):
-    """A mixture's forecast; weights of the episodes and the path by its leading movement."""
+class CellWeights(eqx.Module):
+    """An equal share of its cell's weight for each episode: `row_cells` says which cell each row is in.
 
+    `counts` are the episodes of the cells, `shares` the weight of one of them.
+    """
+
+    shares: Float[Array, " c"]
+    counts: Float[Array, " c"]
+    row_cells: Int[Array, " n"]
+    present: Bool[Array, " n"]
+    num_columns: Array
+    conditioning: Float[Array, ""]
+
+    @property
+    def forecast_weights(self) -> Float[Array, " n"]:
+        """How much the return of each episode counts in the forecast."""
+        xp = self.shares.__array_namespace__()  # NumPy for NumPy's arrays: too little to compile
+        weights: Float[Array, " n"] = xp.where(self.present, self.shares[self.row_cells], 0.0)
+        return weights
+
+    @property
+    def largest_share(self) -> Float[Array, ""]:
+        """How much of the forecast one episode decides."""
+        squares = self.shares**2 * (self.counts > 0)
+        return squares.max() / (self.counts * squares).sum()
+
+    @property
+    def regression(self) -> TrendDesign:
+        """The smallest regression with this forecast: on a constant, and on the weights."""
+        weights, present = self.forecast_weights, self.present
+        constant = present / jnp.sqrt(jnp.maximum(jnp.sum(present), 1))
+        along = weights - (constant @ weights) * constant
+        norm_ = jnp.sqrt(jnp.sum(along**2))
+        orthonormal = jnp.stack([constant, along / jnp.where(norm_ > 0, norm_, 1.0)])
+        return TrendDesign(
+            orthonormal=orthonormal,
+            factor=jnp.eye(2, dtype=weights.dtype),
+            horizon=orthonormal @ weights,
+            present=present,
+            inflation=jnp.ones_like(weights),
+            num_columns=self.num_columns,
+            conditioning=self.conditioning,
+        )
+
+
+class MovingFit(eqx.Module):
+    """A mixture's forecast; weights of the episodes and the path by its leading movement.
+
+    What is the same for all episodes of a cell is held once.
+    """
+
+    design: CellWeights
+    returns: Float[Array, " n"]
+    point: Float[Array, ""]
+    variance: Float[Array, ""]
     ages: Float[Array, " c"]
     path: Float[Array, " c"]
     past: PastForecasts
+
+    @property
+    def residuals(self) -> Float[Array, " n"]:
+        """By how much the returns are off the path."""
+        xp = self.returns.__array_namespace__()
+        off: Float[Array, " n"] = self.returns - self.path[self.design.row_cells]
+        rest: Float[Array, " n"] = xp.where(self.design.present, off, 0.0)
+        return rest
+
+    @property
+    def noise(self) -> Float[Array, " n"]:
+        """The residuals as the variance takes them."""
+        return self.residuals
+
+    def in_rows(self, place: Callable[..., Any]) -> Self:
+        """The same with the episodes in other rows: `place` takes an array, and the axis of its rows."""
+        row_cells, present = place(self.design.row_cells), place(self.design.present)
+        design = dataclasses.replace(self.design, row_cells=row_cells, present=present)
+        return dataclasses.replace(self, design=design, returns=place(self.returns))
+
+
+Trend: TypeAlias = TrendFit | MovingFit
 
 
 class Leading(eqx.Module):
@@ -327,37 +403,24 @@ def _best(tried: Tried) -> tuple[Movements, Float[Array, " s"]]:
 
 @full_products
 def moving_fit(cells: Cells, tried: Tried, returns: Float[Array, " n"]) -> MovingFit:
-    """The smallest regression with the leading forecast: on a constant, and on the forecast's weights."""
+    """The forecast, with the weights and the path of the leading movement."""
     lead = leading_movement(cells, tried)
-    design = _weight_design(cells, cells.per_row(lead.weights))
-    known = jnp.where(cells.present, returns, 0.0)
+    design = CellWeights(
+        shares=lead.weights / jnp.maximum(cells.count, 1),
+        counts=cells.count,
+        row_cells=cells.row_cells,
+        present=cells.present,
+        num_columns=jnp.full((), 2),  # a constant, and the forecast's weights
+        conditioning=jnp.ones((), lead.weights.dtype),
+    )
     return MovingFit(
         design=design,
-        returns=known,
-        coordinates=design.orthonormal @ known,
-        residuals=jnp.where(cells.present, known - lead.path[cells.row_cells], 0.0),
+        returns=jnp.where(cells.present, returns, 0.0),
         point=tried.mixture.mean,
         variance=tried.mixture.variance,
         ages=jnp.where(cells.count > 0, cells.age, jnp.nan),
         path=lead.path,
         past=retrace(cells, tried),
-    )
-
-
-def _weight_design(cells: Cells, weights: Float[Array, " n"]) -> TrendDesign:
-    count = jnp.maximum(jnp.sum(cells.present), 1)
-    constant = cells.present / jnp.sqrt(count)
-    along = weights - (constant @ weights) * constant
-    norm_ = jnp.sqrt(jnp.sum(along**2))
-    orthonormal = jnp.stack([constant, along / jnp.where(norm_ > 0, norm_, 1.0)])
-    return TrendDesign(
-        orthonormal=orthonormal,
-        factor=jnp.eye(2, dtype=weights.dtype),
-        horizon=orthonormal @ weights,
-        present=cells.present,
-        inflation=jnp.ones_like(weights),
-        num_columns=jnp.full((), 2),
-        conditioning=jnp.ones((), weights.dtype),
     )
 
 

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import math
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -21,12 +20,11 @@ from .forecast import (
     draw_multipliers,
 )
 from .inputs import instance, number, seed_of
-from .mixture import Trials
+from .mixture import Trend, Trials
 from .policies import Policy
 from .reasons import Reason, Verdict, earlier_doubt, first_doubt
 from .record import Advantage, Decision, ModelFamily, PastErrors, Season, describe_settings, versions
 from .returns import stopped_ratios
-from .trend import TrendFit
 
 RATIO_TOLERANCE = 0.01
 VERDICT_SEED = 0  # of the bootstrap's draws: with one that a user can turn, he could turn the verdict
@@ -63,8 +61,9 @@ def compare_policies(
 def _ratio_excesses(
     settings: ForecastSettings, policies: tuple[Policy, Policy], log: EpisodeLog
 ) -> Float[Array, " 2"]:
-    ratios = jnp.stack([stopped_ratios(policy, log, settings.discount) for policy in policies])
-    return jax.vmap(_ratio_excess, (0, None, None))(ratios, jnp.asarray(log.present), settings)
+    present = jnp.asarray(log.present)
+    ratios = (stopped_ratios(policy, log, settings.discount) for policy in policies)
+    return jnp.stack([_ratio_excess(one, present, settings) for one in ratios])
 
 
 def _unsupported(
@@ -278,7 +277,7 @@ def _advantage(
     )
 
 
-def _past(fit: TrendFit) -> PastErrors | None:
+def _past(fit: Trend) -> PastErrors | None:
     past = getattr(fit, "past", None)
     if past is None or not int(past.dates):
         return None

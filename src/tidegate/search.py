@@ -55,6 +55,7 @@ from .forecast import (
     series_of,
 )
 from .inputs import array_or, flag, instance, member, none_or, number, seed_of, whole
+from .mixture import Trend
 from .policies import MAX_SUMMED, ExploringPolicy, ParametricPolicy, Policy, SoftmaxPolicy
 from .returns import is_returns, pdis_returns
 from .trend import TrendDesign, TrendFit, fit_trend
@@ -396,7 +397,7 @@ def action_forecasts(
 ) -> ActionForecasts:
     """Each action's advantage, forecast by the trend that leads for it."""
 
-    def led(advantage: Float[Array, " n"]) -> TrendFit:
+    def led(advantage: Float[Array, " n"]) -> Trend:
         return test.lead(series_of(log, advantage), axis)
 
     fits = jax.vmap(led)(advantages)
@@ -483,7 +484,8 @@ def _search_design(
 ) -> TrendDesign:
     """The trend that the search forecasts with."""
     series = series_of(log, estimated_returns(forecasting, policy, log, values))
-    return forecasting.test.lead(series, axis).design
+    design = forecasting.test.lead(series, axis).design
+    return design if isinstance(design, TrendDesign) else design.regression
 
 
 @full_products

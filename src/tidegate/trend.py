@@ -11,7 +11,9 @@ off the trend is that was fitted without it (HC3: MacKinnon and White, 1985). Te
 paper's uses ξ as it is.
 """
 
-from typing import Any
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -60,6 +62,17 @@ class TrendFit(eqx.Module):
     def noise(self) -> Float[Array, " n"]:
         """The residuals as the variance and the bootstrap take them."""
         return self.residuals * self.design.inflation
+
+    def in_rows(self, place: Callable[..., Any]) -> Self:
+        """The same with the episodes in other rows: `place` takes an array, and the axis of its rows."""
+        design = dataclasses.replace(
+            self.design,
+            orthonormal=place(self.design.orthonormal, 1),
+            present=place(self.design.present),
+            inflation=place(self.design.inflation),
+        )
+        returns, residuals = place(self.returns), place(self.residuals)
+        return dataclasses.replace(self, design=design, returns=returns, residuals=residuals)
 
 
 @full_products

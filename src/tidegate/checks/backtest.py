@@ -22,10 +22,10 @@ from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, in_time_or
 from ..errors import SettingsError
 from ..forecast import ForecastSettings, PairedSeries, compared_series, draw_multipliers
 from ..inputs import whole
+from ..mixture import Trend
 from ..policies import BehaviorPolicy, Policy
 from ..reasons import Reason, Verdict
 from ..safety import VERDICT_SEED, compare_policies, with_room
-from ..trend import TrendFit
 
 RECENT = 50  # the fewest residuals used to estimate the noise of the following episodes
 MAX_DATES, MAX_EVERY = 1_000, 10**9
@@ -303,7 +303,7 @@ def _at_date(
     )
 
 
-def _noise(fit: TrendFit, window: Int[Array, ""]) -> Float[Array, ""]:
+def _noise(fit: Trend, window: Int[Array, ""]) -> Float[Array, ""]:
     """The mean square of the last residuals before the date: the noise level is assumed to persist."""
     past = fit.design.present
     last = past & (jnp.cumsum(past[::-1])[::-1] <= window)

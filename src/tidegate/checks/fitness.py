@@ -24,14 +24,15 @@ from ..measured import MeasuredLog
 from ..policies import BehaviorPolicy, Policy
 from ..returns import effective_sample_size, episode_ratios, log_ratios, stopped_ratios
 from ..safety import RATIO_TOLERANCE, compare_once, with_room
-from ..trend import TrendFit, fit_trend, trend_design
+from ..trend import fit_trend, trend_design
 from .findings import NUMBERED, Finding, Level, Names, found, level_of, undetermined
 from .goodness import (
     FittedTrend,
+    Identified,
     fitted_trend,
+    identified,
     richer_columns,
     sign_flips,
-    trend_doubt,
     trend_findings,
 )
 from .support import ActionSupport, action_support, support_finding
@@ -385,8 +386,8 @@ def _drift(settings: ForecastSettings, axis: TimeAxis, log: EpisodeLog, returns:
     order, shape = time_order(log, spare=True), settings.test.shape
     numbers, present = (np.asarray(one)[order] for one in (log.episode_numbers, log.present))
     series = Series(returns[order], numbers, present)
-    fit, mean, test = _drift_test(shape, axis, series, sign_flips())
-    doubt, constant = trend_doubt(fit), shape.size == 1
+    trend, mean, test = _drift_test(shape, axis, series, sign_flips())
+    doubt, constant = trend.doubt, shape.size == 1
     if doubt:
         return undetermined("drift", doubt)
     p, level = float(test.p_value), level_of(float(test.p_value))
@@ -406,11 +407,11 @@ def _drift(settings: ForecastSettings, axis: TimeAxis, log: EpisodeLog, returns:
 @kept
 def _drift_test(
     basis: Basis, axis: TimeAxis, series: Series, signs: Rademacher
-) -> tuple[TrendFit, Float[Array, ""], Significance]:
-    """The trend over the whole log, the mean without one, and whether the trend adds to it."""
+) -> tuple[Identified, Float[Array, ""], Significance]:
+    """Can a trend over the whole log be tested, what is the mean without one, and does it add to that?"""
     times, present, returns = series.times, series.present, jnp.asarray(series.returns)
     added = basis.design_matrix(times, axis).T if basis.size > 1 else richer_columns(basis, times, axis)
     design = trend_design(ConstantBasis(), times, present, axis)
     flat = fit_trend(design, returns)
     fit = fit_trend(trend_design(basis, times, present, axis), returns)
-    return fit, flat.point, score_test(design, flat.residuals, added, signs)
+    return identified(fit), flat.point, score_test(design, flat.residuals, added, signs)

@@ -12,12 +12,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
-from ..arrays import Floats, Integers, kept, room_for, with_zeros
+from ..arrays import ArrayLike, Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
+from ..mixture import Trend
 from ..reasons import MIN_EPISODES
 from ..safety import VERDICT_SEED
 from ..trend import TrendFit
@@ -47,7 +48,7 @@ class FittedTrend:
     rows: Integers
     times: Floats
     axis: TimeAxis
-    fit: TrendFit
+    fit: Trend
     shape: Basis
     doubt: str
     tested_by: tuple[str, ...]
@@ -60,7 +61,7 @@ class FittedTrend:
 
 
 def fitted_trend(
-    fit: TrendFit,
+    fit: Trend,
     series: Series,
     axis: TimeAxis,
     shape: Basis,
@@ -77,32 +78,50 @@ def fitted_trend(
     def rows(values: Any, axis: int = 0) -> Any:
         return with_zeros(np.take(np.asarray(values), taken, axis), spare, axis)
 
-    design = dataclasses.replace(
-        fit.design,
-        orthonormal=rows(fit.design.orthonormal, 1),
-        present=rows(fit.design.present),
-        inflation=rows(fit.design.inflation),
-    )
-    fit = dataclasses.replace(fit, design=design, returns=rows(series.returns), residuals=rows(fit.residuals))
-    doubt = trend_doubt(fit)
+    fit = fit.in_rows(rows)
+    doubt = identified(fit).doubt
     return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, tested_by, longest)
 
 
-def trend_doubt(fit: TrendFit) -> str:
-    """Why a trend cannot be tested; empty if it can."""
-    n, columns = int(np.sum(fit.design.present)), int(fit.design.num_columns)
-    returns, residuals = np.asarray(fit.returns), np.asarray(fit.residuals)
-    if n < max(MIN_EPISODES, 2 * columns):
-        return f"{n} episodes are too few for a trend with {columns} time features"
-    if not np.all(np.isfinite(returns)):
-        return "an estimated return is not a finite number"
-    if not float(fit.design.conditioning) > np.sqrt(np.finfo(np.float64).eps):
-        return "the trend cannot be identified from these episode times"
-    if not math.isfinite(float(fit.variance)):
-        return "the forecast's variance is not a finite number"
-    if not np.abs(residuals).max() > 1e3 * np.finfo(np.float64).eps * np.abs(returns).max():
-        return "the estimated returns show no variation about their trend"
-    return ""
+class Identified(eqx.Module):
+    """What tells whether a trend can be tested: how many episodes it has, and how large their values."""
+
+    episodes: Int[ArrayLike, ""]
+    columns: Int[ArrayLike, ""]
+    conditioning: Float[ArrayLike, ""]
+    variance: Float[ArrayLike, ""]
+    largest_return: Float[ArrayLike, ""]
+    largest_residual: Float[ArrayLike, ""]
+
+    @property
+    def doubt(self) -> str:
+        """Why the trend cannot be tested; empty if it can."""
+        n, columns = int(self.episodes), int(self.columns)
+        least = 1e3 * np.finfo(np.float64).eps * float(self.largest_return)
+        if n < max(MIN_EPISODES, 2 * columns):
+            return f"{n} episodes are too few for a trend with {columns} time features"
+        if not math.isfinite(float(self.largest_return)):
+            return "an estimated return is not a finite number"
+        if not float(self.conditioning) > np.sqrt(np.finfo(np.float64).eps):
+            return "the trend cannot be identified from these episode times"
+        if not math.isfinite(float(self.variance)):
+            return "the forecast's variance is not a finite number"
+        if not float(self.largest_residual) > least:
+            return "the estimated returns show no variation about their trend"
+        return ""
+
+
+def identified(fit: Trend) -> Identified:
+    """The few numbers of a fit that tell whether it can be tested."""
+    design, xp = fit.design, fit.returns.__array_namespace__()  # NumPy for NumPy's arrays
+    return Identified(
+        xp.sum(design.present),
+        design.num_columns,
+        design.conditioning,
+        fit.variance,
+        xp.max(xp.abs(fit.returns), initial=0.0),
+        xp.max(xp.abs(fit.residuals), initial=0.0),
+    )
 
 
 class TrendTests(eqx.Module):
@@ -137,6 +156,7 @@ def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Findin
 
 def _tests_of_trust(fitted: FittedTrend, names: Names) -> tuple[Finding, ...]:
     """Of a trend that is taken on trust: is it rich enough, and is what it leaves only noise?"""
+    assert isinstance(fitted.fit, TrendFit)
     lags = max(1, min(MAX_LAGS, fitted.rows.size // 5))
     times = with_zeros(fitted.times, fitted.fit.returns.size - fitted.rows.size)
     tests = _tested_trend(fitted.fit, fitted.shape, times, fitted.axis, lags, sign_flips())

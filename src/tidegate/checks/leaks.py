@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 from scipy import special
+from scipy.linalg import lapack
 
 from ..arrays import Floats, Integers, Values
 from .findings import Finding, Level, found
@@ -26,6 +27,7 @@ EXPLAINED = 0.8  # share of the probability's variance from which on the log sho
 FUNCTION, EXACT = 0.97, 0.999  # share that a function of the reward explains, if context does not or does
 SAME = 0.9  # correlation of the residuals from which on they are one thing
 DIGITS = 9
+NEGLIGIBLE = 1e-12  # of the largest entry of a kernel
 LEAST_LOG = np.log(1e-4)
 RIDGES = 10.0 ** np.arange(-4, 3.5, 0.5)
 SEASON = 0.05  # of the log: how fast a drift the regressions can follow
@@ -158,16 +160,28 @@ def _fits(groups: Integers, times: Floats, known: Floats, targets: Floats) -> li
     """For each target, the kernel and the ridge that predict it best, each step from the others."""
     best, least, size = targets, np.mean(targets**2, axis=0), np.mean(targets**2, axis=0)
     for kernel in _kernels(groups, times, known):
-        values, vectors = np.linalg.eigh(kernel)
-        squares, projected = vectors**2, vectors.T @ targets
+        values, columns = _factored(kernel)
+        squares, projected = columns**2, columns.T @ targets
         for ridge in RIDGES:
-            shrunk = 1 / (np.maximum(values, 0.0) + ridge)
-            # (Gy)ᵢ / Gᵢᵢ with G = (K + λI)⁻¹ is the error at step i of the fit without it.
-            errors = vectors @ (shrunk[:, None] * projected) / (squares @ shrunk)[:, None]
+            shrunk = 1 / (values + ridge)
+            # (Gy)ᵢ / Gᵢᵢ is the error at step i of the fit without it: G = λ(K + λI)⁻¹ = I − P(D + λI)⁻¹Pᵀ.
+            errors = (targets - columns @ (shrunk[:, None] * projected)) / (1 - squares @ shrunk)[:, None]
             loss = np.mean(errors**2, axis=0)
             best, least = np.where(loss < least, errors, best), np.minimum(loss, least)
     shares = 1 - least / np.where(size > 0, size, 1.0)
     return [_Fit(residuals, float(share)) for residuals, share in zip(best.T, shares, strict=True)]
+
+
+def _factored(kernel: Floats) -> tuple[Floats, Floats]:
+    """D and P with K = PPᵀ and PᵀP = D diagonal; smooth kernels have far fewer columns than rows.
+
+    By a pivoted Cholesky factor, which stops where what is left is rounding (Higham, 1990).
+    """
+    factor, pivots, rank, _ = lapack.dpstrf(kernel, tol=NEGLIGIBLE * kernel.diagonal().max(), lower=1)
+    columns = np.empty((kernel.shape[0], rank))
+    columns[pivots - 1] = np.tril(factor)[:, :rank]
+    values, vectors = np.linalg.eigh(columns.T @ columns)
+    return np.maximum(values, 0.0), columns @ vectors
 
 
 def _kernels(groups: Integers, times: Floats, known: Floats) -> Iterator[Floats]:

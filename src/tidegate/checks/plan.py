@@ -20,12 +20,12 @@ from ..basis import Basis, TimeAxis
 from ..comparison import Comparison
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..forecast import ForecastSettings
-from ..mixture import Trials
+from ..mixture import Trend, Trials
 from ..policies import BehaviorPolicy, Policy
 from ..reasons import Reason
 from ..returns import log_ratios
 from ..safety import compare_once, with_room
-from ..trend import TrendFit, trend_design
+from ..trend import trend_design
 from .findings import NUMBERED, Names
 from .support import ActionSupport, action_support
 
@@ -175,7 +175,7 @@ def _stands_still(trials: Trials) -> bool:
     return trials.kinds[int(trials.best)] in ("level", "line", "trend")
 
 
-def _noise_share(fit: TrendFit) -> float:
+def _noise_share(fit: Trend) -> float:
     """How much of the forecast's variance is noise, which more episodes reduce; the rest is movement."""
     noise = float(np.sum(np.asarray(fit.design.forecast_weights * fit.noise) ** 2))
     variance = float(fit.variance)
@@ -225,7 +225,7 @@ def _squared_weights(
     return squares
 
 
-def _with_movement(fit: TrendFit, shrinkage: Floats) -> Floats:
+def _with_movement(fit: Trend, shrinkage: Floats) -> Floats:
     """The same if part of the error is movement, which a longer log is assumed not to reduce."""
     noise = _noise_share(fit)
     return np.asarray(np.sqrt(1 - noise + noise * shrinkage**2), np.float64)

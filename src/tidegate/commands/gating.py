@@ -31,7 +31,6 @@ from ..gates.multiplicity import Multiplicity
 from ..reasons import Reason, Status, Verdict
 from ..record import SEAL, Advantage, Decision, plain, sealed
 from ..reports.calendar import Clock
-from ..safety import with_room
 from .asking import ColumnNames, Named, asked
 from .assumptions import assumptions
 from .conditions import WEEK, Conditions, written
@@ -218,6 +217,7 @@ def gate(
     wanted = dataclasses.replace(wanted, log=with_outcomes(wanted.log, asked_for.guardrails))
     trial = prepare(wanted, candidate, safe, training, candidate_from, seed, stage)
     if budget is None:
+        trial = trial.with_room()  # so that the one without it is freed
         return decide(trial, asked_for, stage)
     identity = question(trial, asked_for)
     if isinstance(budget, Grant):
@@ -243,10 +243,10 @@ def gate(
 def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | None = None) -> GateRecord:
     """The tests, and the checks of their episodes."""
     trial = allowed(trial, grant)
-    forecasting, held_out = trial.settings.forecast(), trial.held_out
-    given = held_out.log.num_episodes
+    forecasting, given = trial.settings.forecast(), trial.held_out.log.num_episodes
     # Split once: the tests, the findings and the backtest look at the same episodes.
-    seen, held_out = with_room(forecasting, trial.seen, held_out)
+    trial = trial.with_room()
+    seen, held_out = trial.seen, trial.held_out
     training = None if seen is None else seen.log
     stage("testing the candidate")
     guarded = guarded_test(
@@ -261,7 +261,6 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
     )
     stage("checking the test episodes")
     leak = candidate_leak(trial)
-    trial = dataclasses.replace(trial, held_out=held_out, seen=seen)
     found = guarded.tested
     checks = check_tested(
         held_out.log, forecasting, trial.policies, found.comparison, found.axis, names_of(trial.opened)

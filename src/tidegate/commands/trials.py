@@ -3,11 +3,13 @@
 import dataclasses
 from pathlib import Path
 
+from ..arrays import Ragged
 from ..episodes import HeldOutEpisodes, TrainingEpisodes
 from ..errors import SettingsError
 from ..inputs import path, seed_of
 from ..logs import SpecKind, parse_spec
 from ..policies import Policy
+from ..safety import with_room
 from .asking import Asked
 from .opening import OpenLog, PolicyLike, Stage, is_object, open_log, policy_name
 from .origins import CandidateOrigin, origin_part, parse_origin
@@ -47,6 +49,15 @@ class Trial:
     settings: PlainSettings
     seed: int
     candidate_from: str | None = None
+
+    def with_room(self) -> "Trial":
+        """The same with spare rows behind the episodes; where all are tested, they are held once."""
+        seen, held_out = with_room(self.settings.forecast(), self.seen, self.held_out)
+        opened, held = self.opened, self.held_out.log
+        if held is opened.log and not isinstance(held.layout, Ragged):
+            rows = held_out.log.take(slice(held.capacity))
+            opened = dataclasses.replace(opened, loaded=dataclasses.replace(opened.loaded, log=rows))
+        return dataclasses.replace(self, opened=opened, held_out=held_out, seen=seen)
 
 
 def prepare(

@@ -266,9 +266,9 @@ def guarded_test(
     level, seed = require_level(level), seed_of(seed)
     alpha = settings.alpha if level is None else level
     training, held_out = with_room(settings, training, held_out)
-    hypotheses = [_hypothesis(held_out, training, one) for one in (None, *guardrails)]
 
-    def test(one: "_Hypothesis", level: float) -> Tested:
+    def test(guardrail: Guardrail | None, level: float) -> Tested:
+        one = _hypothesis(held_out, training, guardrail)
         return tested(
             candidate,
             safe,
@@ -281,13 +281,13 @@ def guarded_test(
         )
 
     # Of the guardrails' tests the decisions are kept, not all that they computed for every episode.
-    main, rails = test(hypotheses[0], alpha), [test(one, alpha).decision for one in hypotheses[1:]]
-    constants = [None, *(_constant(one, settings.discount) for one in hypotheses[1:])]
+    main, rails = test(None, alpha), [test(one, alpha).decision for one in guardrails]
+    constants = [None, *(_constant(held_out.log, one.name, settings.discount) for one in guardrails)]
     levels = _levels([main.decision, *rails], constants, multiplicity, alpha)
-    main = main if levels[0] == alpha else test(hypotheses[0], levels[0])
+    main = main if levels[0] == alpha else test(None, levels[0])
     rails = [
         decided if own == alpha else test(one, own).decision
-        for one, decided, own in zip(hypotheses[1:], rails, levels[1:], strict=True)
+        for one, decided, own in zip(guardrails, rails, levels[1:], strict=True)
     ]
     return GuardedDecision(
         main=main.decision,
@@ -301,12 +301,11 @@ def guarded_test(
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Hypothesis:
-    """The inputs of one safety test; the main one has margin 0 and sign 1."""
+    """The inputs of one safety test; the main one has margin 0."""
 
     held_out: HeldOutEpisodes
     training: TrainingEpisodes | None
     margin: float
-    sign: float
 
 
 def _hypothesis(
@@ -321,7 +320,6 @@ def _hypothesis(
         dataclasses.replace(held_out, log=watched(held_out.log)),
         None if training is None else dataclasses.replace(training, log=watched(training.log)),
         0.0 if guardrail is None else guardrail.margin,
-        1.0 if guardrail is None else guardrail.sign,
     )
 
 
@@ -351,14 +349,14 @@ def _rejects(decision: Decision, level: float) -> bool:
     return decision.verdict is Verdict.DEPLOY and small
 
 
-def _constant(one: _Hypothesis, discount: float) -> float | None:
+def _constant(log: EpisodeLog, outcome: str, discount: float) -> float | None:
     """The outcome of every test episode, if it is the same for all of them."""
-    log = one.held_out.log
-    returns = np.asarray(observed_returns(log, discount))[np.asarray(log.present)]
+    watched = log.with_outcome(outcome)
+    returns = np.asarray(observed_returns(watched, discount))[np.asarray(watched.present)]
     with np.errstate(over="ignore"):
         if returns.size < MIN_EPISODES or np.ptp(returns) > 1e-12 * np.max(np.abs(returns)):
             return None
-    return one.sign * float(returns[0]) + 0.0  # no negative zero
+    return float(returns[0]) + 0.0  # no negative zero
 
 
 def require_different(guardrails: Sequence[Guardrail]) -> None:
