@@ -236,8 +236,18 @@ def time_order(log: EpisodeLog, *, spare: bool = False) -> Integers:
 
 
 def in_time_order(log: EpisodeLog) -> EpisodeLog:
-    """The episodes without spare rows, sorted by their numbers."""
-    return log.take(time_order(log))
+    """The episodes without spare rows, sorted by their numbers; no copy if they lie like that."""
+    rows = present_rows(log)
+    numbers = np.asarray(log.episode_numbers)[rows]
+    ordered = isinstance(rows, slice) and np.all(numbers[1:] >= numbers[:-1])
+    return log.take(rows if ordered else time_order(log))
+
+
+def present_rows(log: EpisodeLog) -> slice | Flags:
+    """The rows that hold an episode: the first ones, of which NumPy makes no copy, or any."""
+    present = np.asarray(log.present)
+    count = int(np.count_nonzero(present))
+    return slice(count) if present[:count].all() else present
 
 
 def _num_actions(given: Any) -> int | None:

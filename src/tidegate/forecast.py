@@ -25,7 +25,7 @@ from .bootstrap import (
 )
 from .cells import Series
 from .comparison import ComparisonTest, Terms, TwoBounds
-from .episodes import EpisodeLog, roomy
+from .episodes import EpisodeLog, present_rows, roomy
 from .errors import LogError, SettingsError
 from .inputs import flag, instance, member, none_or, number, seed_of, shown, whole
 from .measured import MeasuredLog
@@ -389,7 +389,7 @@ def describe_forecast(
     side: Side = Side.BOTH,
 ) -> Forecast:
     """Turn arrays into the record a user reads."""
-    present = np.asarray(log.present)
+    present = present_rows(log)
     times, returns = (np.asarray(one)[present] for one in (log.episode_numbers, fit.returns))
     worth = float(effective_sample_size(_episode_ratios(policy, log)))
     curve = settings.test.curve(fit, axis, times, present)

@@ -8,8 +8,8 @@ from .choices import Preset
 from .opening import OpenLog
 from .settings import PlainSettings
 
-# Measured on logs of 0.2 to 3 million episodes with `gate`, `evaluate` and `check`, and rounded up.
-EPISODE_BYTES = {Preset.MULTISCALE: 400, Preset.PAPER: 800}
+# Measured with `gate`, `evaluate` and `check` on logs of 0.2 to 10 million episodes, and rounded up.
+EPISODE_BYTES = {Preset.MULTISCALE: 650, Preset.PAPER: 800}
 STEP_BYTES = 500
 VALUE_BYTES = 500  # of each action at each step, where a model predicts what it is worth
 LATEST = "use the latest part of the log"
