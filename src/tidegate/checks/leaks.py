@@ -175,7 +175,7 @@ def _fits(groups: Integers, times: Floats, known: Floats, targets: Floats) -> li
 def _factored(kernel: Floats) -> tuple[Floats, Floats]:
     """D and P with K = PPᵀ and PᵀP = D diagonal; smooth kernels have far fewer columns than rows.
 
-    By a pivoted Cholesky factor, which stops where what is left is rounding (Higham, 1990).
+    By LAPACK's pivoted Cholesky factor, which stops where what is left is rounding.
     """
     factor, pivots, rank, _ = lapack.dpstrf(kernel, tol=NEGLIGIBLE * kernel.diagonal().max(), lower=1)
     columns = np.empty((kernel.shape[0], rank))
