@@ -179,7 +179,7 @@ def prove_all(url: str, stored: int, asked: list[str]) -> None:
     answers = [one.content for one in entries if one.kind == "evaluation.decided"]
     numbers = {one["budget"]["number"] for one in answers if one["budget"] is not None}
     assert numbers <= {one.number for one in ledger.entries}
-    # A test that was killed three times in its middle ends as an error. Its level is spent, and nobody else's.
+    # A test that was killed three times ends as an error. Its level is spent, and nobody else has it.
     failed = {one["evaluation"] for one in answers if one["status"] == "error"}
     assert {one.evaluation for one in rows if one.number not in numbers} <= failed
     assert [one.number for one in ledger.entries] == list(range(1, len(ledger.entries) + 1))
