@@ -68,14 +68,49 @@ def replace_at(where: Callable[[T], Any], tree: T, values: Any) -> T:
 
 
 def with_zeros(rows: Any, count: int, axis: int = 0) -> Any:
-    """An array with `count` zeros behind it; NumPy's stay NumPy's."""
+    """An array with `count` zeros behind it; NumPy's stay NumPy's, and are not copied if zeros lie there already."""
     if isinstance(rows, np.ndarray):
         shape = (*rows.shape[:axis], rows.shape[axis] + count, *rows.shape[axis + 1 :])
-        longer = aligned_zeros(shape, rows.dtype)
-        longer[(slice(None),) * axis + (slice(rows.shape[axis]),)] = rows
+        longer = _within_its_room(rows, shape)
+        if longer is None:
+            longer = aligned_zeros(shape, rows.dtype)
+            longer[(slice(None),) * axis + (slice(rows.shape[axis]),)] = rows
         return longer
     shape = (*rows.shape[:axis], count, *rows.shape[axis + 1 :])
     return jnp.concatenate([rows, jnp.zeros(shape, rows.dtype)], axis=axis)
+
+
+def zeros_with_room(shape: tuple[int, ...], dtype: Any) -> Values:
+    """Zeros for so many rows, with room for spare ones behind them."""
+    return aligned_zeros((room_for(shape[0]), *shape[1:]), dtype)[: shape[0]]
+
+
+def given_room(rows: Values) -> Values:
+    """The same rows with such room."""
+    roomy = zeros_with_room(rows.shape, rows.dtype)
+    roomy[:] = rows
+    return roomy
+
+
+def _within_its_room(rows: Values, shape: tuple[int, ...]) -> Values | None:
+    """The array with more rows, if it has them behind it and they are zero; made by `zeros_with_room`."""
+    room = rows.base
+    if not isinstance(room, np.ndarray) or room.dtype != np.uint8 or room.ndim != 1:
+        return None
+    if shape[1:] != rows.shape[1:] or not rows.flags.c_contiguous:
+        return None
+    start, size = rows.ctypes.data - room.ctypes.data, math.prod(shape) * rows.itemsize
+    if start + size > room.size or room[start + rows.nbytes : start + size].any():
+        return None
+    longer: Values = room[start : start + size].view(rows.dtype).reshape(shape)
+    return longer
+
+
+def times_sign(values: Any, sign: float) -> Any:
+    """Sign × values; of NumPy's where JAX wants them."""
+    if sign == 1 or not isinstance(values, np.ndarray):
+        return values if sign == 1 else sign * values
+    return np.multiply(values, sign, out=aligned_zeros(values.shape, float))
 
 
 def aligned_zeros(shape: tuple[int, ...], dtype: Any) -> Values:

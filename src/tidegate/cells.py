@@ -4,6 +4,7 @@ Everything that forecasts works on at most some fifty cells, so a long log costs
 Cells are equally long, but the newest one is halved again and again: what happened last matters most.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -48,7 +49,7 @@ class Cells(eqx.Module):
 
     Ages are counted back from the last episode, in lengths of the log: a cell reaches from `newest` to
     `oldest`, and `age` is the mean of its episodes. `precision` is the inverse variance of a cell's mean.
-    `row_cells` says which cell each row of the series is in.
+    `row_cells` says which cell each row of the series is in; it is left out where only the cells matter.
     """
 
     newest: Float[Array, " c"]
@@ -58,8 +59,12 @@ class Cells(eqx.Module):
     mean: Float[Array, " c"]
     precision: Float[Array, " c"]
     freedom: Float[Array, ""]
-    row_cells: Int[Array, " n"]
-    present: Bool[Array, " n"]
+    row_cells: Any
+    present: Any
+
+    def without_rows(self) -> "Cells":
+        """The cells alone: as much, however long the log is."""
+        return dataclasses.replace(self, row_cells=None, present=None)
 
     @property
     def unit(self) -> Float[Array, ""]:

@@ -7,6 +7,7 @@ paired, and weighs trend models of every time scale by how well they would have 
 """
 
 import abc
+import dataclasses
 import functools
 from typing import Any, ClassVar
 
@@ -28,7 +29,7 @@ from .bootstrap import (
     percentile_t_interval,
     tail,
 )
-from .calendar_seasons import calendar_season
+from .calendar_seasons import CalendarSeason, calendar_season
 from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide, have_times
 from .inputs import instance
 from .mixture import (
@@ -163,9 +164,22 @@ class ComparisonTest(eqx.Module):
     def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[Trend, ConfidenceInterval]:
         """The trend of one policy's returns, and bounds on their forecast."""
 
-    @abc.abstractmethod
     def compare(self, tested: Series, terms: Terms) -> Comparison:
         """Will the first of two series of returns exceed the second, less the margin?"""
+        condensed, rows = self.condense(tested, terms.axis)
+        return self.with_rows(self.judge(condensed, terms), rows)
+
+    def condense(self, tested: Series, axis: TimeAxis) -> tuple[Any, Any]:
+        """What the judgement needs of the series, and what else is known of their rows."""
+        return tested, None
+
+    @abc.abstractmethod
+    def judge(self, condensed: Any, terms: Terms) -> Comparison:
+        """The comparison, by what was condensed."""
+
+    def with_rows(self, found: Comparison, rows: Any) -> Comparison:
+        """The comparison with what is known of the rows."""
+        return found
 
     @abc.abstractmethod
     def curve(self, fit: Trend, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
@@ -242,8 +256,8 @@ class TwoBounds(_OneBasis):
     def rivals(self, against: Policy | None) -> tuple[Policy, ...]:
         return ()
 
-    def compare(self, tested: Series, terms: Terms) -> Comparison:
-        level, margin = terms.granted, terms.margin
+    def judge(self, condensed: Series, terms: Terms) -> Comparison:
+        tested, level, margin = condensed, terms.granted, terms.margin
         check_draws(terms.multipliers.num_draws, tail(level, Side.BOTH))
         design = self.design(tested, terms.axis)
 
@@ -285,8 +299,8 @@ class Paired(_OneBasis):
         "may overlap."
     )
 
-    def compare(self, tested: Series, terms: Terms) -> Comparison:
-        level, margin = terms.granted, terms.margin
+    def judge(self, condensed: Series, terms: Terms) -> Comparison:
+        tested, level, margin = condensed, terms.granted, terms.margin
         design = self.design(tested, terms.axis)
         fit = fit_trend(design, tested.difference.returns)
         test = StudentisedTest.of(fit, terms.multipliers)
@@ -356,22 +370,44 @@ class Multiscale(ComparisonTest):
     def asked_for(self, alpha: float) -> Any:
         return np.asarray(alpha, float)
 
-    def compare(self, tested: Series, terms: Terms) -> Comparison:
-        level, limit = terms.granted, -jnp.asarray(terms.margin)
-        # The difference and both policies in one vmap: compiling the mixture takes longer than running it.
+    def condense(self, tested: Series, axis: TimeAxis) -> tuple["InCells", "Rows"]:
+        # The difference and both policies in one vmap: compiling takes longer than running.
         series = Series(
             jnp.concatenate([tested.difference.returns[None], tested.returns]),
             *(tested.times, tested.present),
             jnp.append(jnp.zeros(1), jnp.broadcast_to(tested.luck, (2,))),
         )
-        found = jax.vmap(lambda one: self._bounded(one, terms, Side.BOTH), (_EACH,))(series)
-        (cells, tried, fit, _), *alone = (map_leaves(lambda leaf, i=i: leaf[i], found) for i in range(3))
+
+        def divided(one: Series) -> tuple[InCells, Array, Array]:
+            cells, season = self._divided(one, axis)
+            luck = jnp.asarray(one.luck)
+            known = InCells(cells.without_rows(), season.ahead, season.variance, luck, *counts)
+            return known, cells.row_cells, cells.present
+
+        counts = _counted(self, tested)
+        known, row_cells, present = jax.vmap(divided, (_EACH,), out_axes=(0, None, None))(series)
+        return known, Rows(jnp.where(present, series.returns, 0.0), row_cells, present)
+
+    def with_rows(self, found: Comparison, rows: "Rows") -> Comparison:
+        names = ("difference", "candidate", "safe")
+        fits = {
+            name: getattr(found, name).with_rows(returns, rows.row_cells, rows.present)
+            for name, returns in zip(names, rows.returns, strict=True)
+        }
+        return dataclasses.replace(found, **fits)
+
+    def judge(self, condensed: "InCells", terms: Terms) -> Comparison:
+        level, limit = terms.granted, -jnp.asarray(terms.margin)
+        found = jax.vmap(lambda one: (one, *self._bounded(one, terms, Side.BOTH)))(condensed)
+        (known, tried, fit, _), *alone = (map_leaves(lambda leaf, i=i: leaf[i], found) for i in range(3))
+        cells = known.cells
         mixture = tried.mixture
         p_value = mixture.below(limit)
         trials = describe_trials(self.models, tried, terms.axis, level, limit)
         standing = mixture.only(jnp.arange(mixture.weights.shape[0])[:, None] == 0).below(limit)
         doubts = {
-            **_count_doubts(self, tested),
+            Reason.NO_EPISODES: known.count < 1,
+            Reason.TOO_FEW_EPISODES: (known.count < self.least_episodes) | ~known.spread,
             Reason.SINGULAR_TREND: ~cells.enough,
             Reason.LOOKAHEAD_TOO_LONG: ~(terms.axis.lookahead <= trials.longest),
             Reason.FEW_DECIDE: cells.varies & ~(fit.design.largest_share <= MAX_SHARE),
@@ -392,31 +428,37 @@ class Multiscale(ComparisonTest):
             alpha=terms.alpha,
         )
 
-    def _tried(self, series: Series, axis: TimeAxis) -> tuple[Cells, Tried, MovingFit]:
+    def _divided(self, series: Series, axis: TimeAxis) -> tuple[Cells, CalendarSeason]:
         season = calendar_season(self.models.calendar, series, divide(series, axis), axis)
-        cells = divide(Series(series.returns - season.rows, series.times, series.present), axis)
-        tried = weigh(self.models, cells, axis).shifted(season.ahead, season.variance)
-        return cells, tried, moving_fit(cells, tried, series.returns)
+        return divide(Series(series.returns - season.rows, series.times, series.present), axis), season
 
     def lead(self, series: Series, axis: TimeAxis) -> MovingFit:
-        return self._tried(series, axis)[2]
+        cells, season = self._divided(series, axis)
+        tried = weigh(self.models, cells, axis).shifted(season.ahead, season.variance)
+        return moving_fit(cells, tried, series.returns)
 
     def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[MovingFit, ConfidenceInterval]:
-        return self._bounded(series, terms, side)[2:]
+        cells, season = self._divided(series, terms.axis)
+        counts = _counted(self, series)
+        known = InCells(cells.without_rows(), season.ahead, season.variance, jnp.asarray(series.luck), *counts)
+        fit, interval = self._bounded(known, terms, side)[1:]
+        returns = jnp.where(cells.present, series.returns, 0.0)
+        return fit.with_rows(returns, cells.row_cells, cells.present), interval
 
     def _bounded(
-        self, series: Series, terms: Terms, side: Side
-    ) -> tuple[Cells, Tried, MovingFit, ConfidenceInterval]:
-        cells, weighed, fit = self._tried(series, terms.axis)
-        level = tail(terms.alpha, side)
-        lucky = jnp.asarray(series.luck) / terms.axis.lookahead
+        self, known: "InCells", terms: Terms, side: Side
+    ) -> tuple[Tried, MovingFit, ConfidenceInterval]:
+        cells, axis = known.cells, terms.axis
+        weighed = weigh(self.models, cells, axis).shifted(known.ahead, known.variance)
+        fit, level = moving_fit(cells, weighed), tail(terms.alpha, side)
+        lucky = known.luck / axis.lookahead
         wide = replace_at(lambda one: one.mixture, weighed, weighed.mixture.widened(UNFORESEEN))
         mixture = wide.shifted(jnp.zeros(()), lucky).mixture
         lower, upper = mixture.quantile(level), mixture.quantile(1 - jnp.asarray(level))
         reach = climatology_reach(cells, weighed.window.length, level)
         lower, upper = jnp.maximum(lower, fit.point - reach), jnp.minimum(upper, fit.point + reach)
         lower, upper = (jnp.where(cells.enough, one, jnp.nan) for one in (lower, upper))
-        return cells, weighed, fit, one_sided(side, lower=lower, upper=upper)
+        return weighed, fit, one_sided(side, lower=lower, upper=upper)
 
     def curve(self, fit: Trend, axis: TimeAxis, times: Floats, present: Any) -> tuple[Floats, Floats]:
         """The path of the leading model, and the mixture's forecast."""
@@ -428,20 +470,44 @@ class Multiscale(ComparisonTest):
         return np.append(past, ahead), np.append(path[known], [float(fit.point)] * 2)
 
 
-def _count_doubts(test: ComparisonTest, tested: Series) -> dict[Reason, Bool[Array, ""]]:
+class InCells(eqx.Module):
+    """A series in cells, all that the mixture needs of it; there are as many cells, however long the log is.
+
+    `ahead` and `variance` are what a calendar season adds to the forecast. `count` is how many episodes there
+    are, and `spread` whether they have times enough.
+    """
+
+    cells: Cells
+    ahead: Float[Array, ""]
+    variance: Float[Array, ""]
+    luck: Float[Array, ""]
+    count: Int[Array, ""]
+    spread: Bool[Array, ""]
+
+
+class Rows(eqx.Module):
+    """What is known of each episode: what a policy gains on the other in it, what both earn, and its cell."""
+
+    returns: Float[Array, "3 n"]
+    row_cells: Int[Array, " n"]
+    present: Bool[Array, " n"]
+
+
+def _counted(test: ComparisonTest, tested: Series) -> tuple[Int[Array, ""], Bool[Array, ""]]:
+    """How many episodes there are, and whether they have times enough for the test."""
     present = jnp.asarray(tested.present)
-    count, enough = jnp.sum(present), have_times(tested.times, present, test.least_times)
-    return {
-        Reason.NO_EPISODES: count < 1,
-        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | ~enough,
-    }
+    return jnp.sum(present), have_times(tested.times, present, test.least_times)
 
 
 def _design_doubts(
     test: ComparisonTest, design: TrendDesign, tested: Series
 ) -> dict[Reason, Bool[Array, ""]]:
-    tolerance = np.sqrt(_epsilon(design.conditioning))
-    return {**_count_doubts(test, tested), Reason.SINGULAR_TREND: ~(design.conditioning > tolerance)}
+    tolerance, (count, spread) = np.sqrt(_epsilon(design.conditioning)), _counted(test, tested)
+    return {
+        Reason.NO_EPISODES: count < 1,
+        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | ~spread,
+        Reason.SINGULAR_TREND: ~(design.conditioning > tolerance),
+    }
 
 
 def _varies(fit: TrendFit) -> Bool[Array, ""]:

@@ -30,6 +30,7 @@ from .arrays import (
     in_double,
     map_leaves,
     room_for,
+    times_sign,
     with_zeros,
 )
 from .door import Propensity, check_arrays, check_frame
@@ -195,7 +196,7 @@ class EpisodeLog(eqx.Module):
                 expected=f"one of {sorted(self.outcomes)}",
                 remedy=f"Pass outcomes={{'{name}': …}} when you build the log.",
             )
-        return dataclasses.replace(self, rewards=sign * self.outcomes[name], outcomes={})
+        return dataclasses.replace(self, rewards=times_sign(self.outcomes[name], sign), outcomes={})
 
     def of_rewards(self) -> Self:
         """The log without other outcomes: a test of the rewards is the same whatever else was measured."""
@@ -228,19 +229,25 @@ def include(sha: Any, values: Any, where: Flags) -> None:
         sha.update(rows.data)
 
 
-def time_order(log: EpisodeLog, *, spare: bool = False) -> Integers:
-    """The rows that hold an episode, sorted by episode number; with those to `spare`, they come last."""
-    present = np.asarray(log.present)
-    order = np.argsort(np.where(present, log.episode_numbers, np.inf), kind="stable")
-    return np.asarray(order if spare else order[: np.sum(present)])
+def time_order(log: EpisodeLog) -> slice | Integers:
+    """The rows that hold an episode, by episode number."""
+    return rows_by_time(np.asarray(log.episode_numbers), np.asarray(log.present))
+
+
+def rows_by_time(times: Floats, present: Flags) -> slice | Integers:
+    """The rows that are there, in the order of time: the first ones, of which NumPy makes no copy, if they lie so."""
+    count = int(np.count_nonzero(present))
+    if present[:count].all() and np.all(times[1:count] >= times[: max(count - 1, 0)]):
+        return slice(count)
+    rows = np.flatnonzero(present)
+    return np.asarray(rows[np.argsort(times[rows], kind="stable")])
 
 
 def in_time_order(log: EpisodeLog) -> EpisodeLog:
-    """The episodes without spare rows, sorted by their numbers; no copy if they lie like that."""
-    rows = present_rows(log)
-    numbers = np.asarray(log.episode_numbers)[rows]
-    ordered = isinstance(rows, slice) and np.all(numbers[1:] >= numbers[:-1])
-    return log.take(rows if ordered else time_order(log))
+    """The episodes without spare rows, sorted by their numbers."""
+    rows = time_order(log)
+    whole = isinstance(rows, slice) and rows.stop == log.capacity
+    return log if whole else log.take(rows)
 
 
 def present_rows(log: EpisodeLog) -> slice | Flags:

@@ -1,13 +1,14 @@
 """Episodes of which only what was estimated is held: one row each, whatever their length."""
 
 import dataclasses
+from functools import partial
 from typing import Any, Self
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from .arrays import ArrayLike, Integers, map_leaves
+from .arrays import ArrayLike, Integers, map_leaves, times_sign
 from .episodes import EpisodeLog, include
 
 
@@ -39,7 +40,7 @@ class MeasuredLog(EpisodeLog):
 
     def with_outcome(self, name: str, sign: float = 1.0) -> Self:
         measured = super().with_outcome(name, sign)
-        signed = map_leaves(lambda values: sign * values, self.others[name])
+        signed = map_leaves(partial(times_sign, sign=sign), self.others[name])
         return dataclasses.replace(measured, returns=signed.returns, gaps=signed.gaps, others={})
 
     def of_rewards(self) -> Self:

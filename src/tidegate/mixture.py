@@ -295,8 +295,8 @@ class CellWeights(eqx.Module):
 
     shares: Float[Array, " c"]
     counts: Float[Array, " c"]
-    row_cells: Int[Array, " n"]
-    present: Bool[Array, " n"]
+    row_cells: Any
+    present: Any
     num_columns: Array
     conditioning: Float[Array, ""]
 
@@ -335,11 +335,11 @@ class CellWeights(eqx.Module):
 class MovingFit(eqx.Module):
     """A mixture's forecast; weights of the episodes and the path by its leading movement.
 
-    What is the same for all episodes of a cell is held once.
+    What is the same for all episodes of a cell is held once; the rows are those of the series, if it has any.
     """
 
     design: CellWeights
-    returns: Float[Array, " n"]
+    returns: Any
     point: Float[Array, ""]
     variance: Float[Array, ""]
     ages: Float[Array, " c"]
@@ -361,9 +361,14 @@ class MovingFit(eqx.Module):
 
     def in_rows(self, place: Callable[..., Any]) -> Self:
         """The same with the episodes in other rows: `place` takes an array, and the axis of its rows."""
-        row_cells, present = place(self.design.row_cells), place(self.design.present)
+        return self.with_rows(
+            place(self.returns), place(self.design.row_cells), place(self.design.present)
+        )
+
+    def with_rows(self, returns: Any, row_cells: Any, present: Any) -> Self:
+        """The same for a series of these returns."""
         design = dataclasses.replace(self.design, row_cells=row_cells, present=present)
-        return dataclasses.replace(self, design=design, returns=place(self.returns))
+        return dataclasses.replace(self, design=design, returns=returns)
 
 
 Trend: TypeAlias = TrendFit | MovingFit
@@ -402,8 +407,8 @@ def _best(tried: Tried) -> tuple[Movements, Float[Array, " s"]]:
 
 
 @full_products
-def moving_fit(cells: Cells, tried: Tried, returns: Float[Array, " n"]) -> MovingFit:
-    """The forecast, with the weights and the path of the leading movement."""
+def moving_fit(cells: Cells, tried: Tried, returns: Float[Array, " n"] | None = None) -> MovingFit:
+    """The forecast, with the weights and the path of the leading movement, and the rows if there are any."""
     lead = leading_movement(cells, tried)
     design = CellWeights(
         shares=lead.weights / jnp.maximum(cells.count, 1),
@@ -415,7 +420,7 @@ def moving_fit(cells: Cells, tried: Tried, returns: Float[Array, " n"]) -> Movin
     )
     return MovingFit(
         design=design,
-        returns=jnp.where(cells.present, returns, 0.0),
+        returns=None if returns is None else jnp.where(cells.present, returns, 0.0),
         point=tried.mixture.mean,
         variance=tried.mixture.variance,
         ages=jnp.where(cells.count > 0, cells.age, jnp.nan),

@@ -3,14 +3,17 @@
 import dataclasses
 import functools
 import math
+from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from .arrays import in_double, kept, replace_at
 from .basis import TimeAxis
-from .comparison import Comparison, Terms
+from .comparison import Comparison, ComparisonTest, Terms
 from .episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, roomy
 from .errors import SettingsError
 from .forecast import (
@@ -30,6 +33,17 @@ RATIO_TOLERANCE = 0.01
 VERDICT_SEED = 0  # of the bootstrap's draws: with one that a user can turn, he could turn the verdict
 
 
+class Evidence(eqx.Module):
+    """What two policies would have earned, `condensed` for a test, and how far their ratios are off 1.
+
+    `largest` are the largest returns, in size.
+    """
+
+    condensed: Any
+    excess: Float[Array, " 2"]
+    largest: Float[Array, " 2"]
+
+
 def compare_policies(
     settings: ForecastSettings,
     candidate: Policy,
@@ -44,18 +58,58 @@ def compare_policies(
 
     Training episodes are what value models are fitted to; without them, these are cross-fitted.
     """
+    evidence, rows = gather(settings, candidate, safe, held_out, terms.axis, training=training)
+    return settings.test.with_rows(judge(settings.test, evidence, terms, log_full=log_full), rows)
+
+
+# Two programs: the first grows with the log, the second is large, and the same for logs of any length.
+@kept
+def gather(
+    settings: ForecastSettings,
+    candidate: Policy,
+    safe: Policy,
+    held_out: HeldOutEpisodes,
+    axis: TimeAxis,
+    *,
+    training: TrainingEpisodes | None = None,
+) -> tuple[Evidence, Any]:
+    """What the episodes say about two policies, and what the test knows of each of them."""
     log, policies = held_out.log, (candidate, safe)
-    seen = None if training is None else training.log
-    tested = compared_series(settings, seen, log, policies)
-    found = settings.test.compare(tested, terms)
-    excess = _ratio_excesses(settings, policies, log)
-    returns = jnp.where(log.present, tested.returns, 0.0)
+    tested = compared_series(settings, None if training is None else training.log, log, policies)
+    condensed, rows = settings.test.condense(tested, axis)
+    largest = jnp.max(jnp.abs(jnp.where(log.present, tested.returns, 0.0)), axis=1)
+    return Evidence(condensed, _ratio_excesses(settings, policies, log), largest), rows
+
+
+@kept
+def judge(
+    test: ComparisonTest, evidence: Evidence, terms: Terms, *, log_full: Bool[Array, ""] | bool = False
+) -> Comparison:
+    """The comparison that this evidence gives."""
+    found = test.judge(evidence.condensed, terms)
     outside = {
         Reason.LOG_FULL: jnp.asarray(log_full),
-        Reason.SUPPORT: _unsupported(excess, returns, found.lower + terms.margin),
+        Reason.SUPPORT: _unsupported(evidence, found.lower + terms.margin),
     }
     reason = earlier_doubt(found.reason, first_doubt(outside))
     return replace_at(lambda one: one.reason, found, reason)
+
+
+@kept
+def judge_at_each(test: ComparisonTest, evidence: Evidence, terms: Terms) -> Comparison:
+    """The same at several levels: what depends on the level has a row for each, all else is done once."""
+
+    def at(level: Float[Array, ""]) -> tuple[Any, Comparison]:
+        found = judge(test, evidence, dataclasses.replace(terms, level=level))
+        return _by_level(found), replace_at(_by_level, found, (jnp.zeros(()),) * len(_by_level(found)))
+
+    rows, rest = jax.vmap(at, out_axes=(0, None))(jnp.asarray(terms.level))
+    return replace_at(_by_level, rest, rows)
+
+
+def _by_level(found: Comparison) -> tuple[Any, ...]:
+    """The parts of a comparison that depend on the level."""
+    return found.lower, found.upper, found.trials.lowers, found.reason
 
 
 def _ratio_excesses(
@@ -66,12 +120,10 @@ def _ratio_excesses(
     return jnp.stack([_ratio_excess(one, present, settings) for one in ratios])
 
 
-def _unsupported(
-    excess: Float[Array, " 2"], returns: Float[Array, "2 n"], advantage: Float[Array, ""]
-) -> Bool[Array, ""]:
+def _unsupported(evidence: Evidence, advantage: Float[Array, ""]) -> Bool[Array, ""]:
     """Propensities are logged with a few digits, so a small excess of the ratios is forgiven; but what it
     could have added to the returns is not evidence."""
-    forgiven = jnp.sum(excess * jnp.max(jnp.abs(returns), axis=1))
+    excess, forgiven = evidence.excess, jnp.sum(evidence.excess * evidence.largest)
     return ~jnp.all(excess <= RATIO_TOLERANCE) | ((advantage > 0) & ~(advantage > forgiven))
 
 
@@ -112,9 +164,10 @@ def safety_test(
     require_parts(candidate, safe, held_out, settings, training)
     level, margin, seed = require_level(level), number("margin", margin), seed_of(seed)
     training, held_out = with_room(settings, training, held_out)
-    return tested(
-        candidate, safe, held_out, settings, training=training, margin=margin, level=level, seed=seed
-    ).decision
+    (found,) = tested(
+        candidate, safe, held_out, settings, training=training, margin=margin, levels=(level,), seed=seed
+    )
+    return found.decision
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -134,24 +187,29 @@ def tested(
     *,
     training: TrainingEpisodes | None,
     margin: float,
-    level: float | None,
+    levels: tuple[float | None, ...],
     seed: int,
-) -> Tested:
-    """The safety test on parts of a log that `with_room` has made; in 64-bit, if the caller is."""
-    outcome, axis = compare_once(settings, candidate, safe, held_out, training, margin=margin, level=level)
-    decision = decision_record(
+) -> tuple[Tested, ...]:
+    """The safety test at each of these levels, on parts of a log that `with_room` has made; in 64-bit, if
+    the caller is."""
+    axis, outcomes = compare_at(settings, candidate, safe, held_out, training, margin=margin, levels=levels)
+    first = decision_record(
         settings,
         candidate,
         safe,
         held_out,
         axis,
-        outcome,
+        outcomes[0],
         seed,
         training=training,
-        level=level,
+        level=levels[0],
         margin=margin,
     )
-    return Tested(decision, outcome, axis)
+    others = (
+        Tested(_at_level(first, outcome, settings, level, margin), outcome, axis)
+        for outcome, level in zip(outcomes[1:], levels[1:], strict=True)
+    )
+    return Tested(first, outcomes[0], axis), *others
 
 
 def compare_once(
@@ -160,31 +218,47 @@ def compare_once(
     safe: Policy,
     held_out: HeldOutEpisodes,
     training: TrainingEpisodes | None,
+) -> tuple[Comparison, TimeAxis]:
+    """The comparison at level α, and its time axis."""
+    axis, (outcome,) = compare_at(settings, candidate, safe, held_out, training)
+    return outcome, axis
+
+
+def compare_at(
+    settings: ForecastSettings,
+    candidate: Policy,
+    safe: Policy,
+    held_out: HeldOutEpisodes,
+    training: TrainingEpisodes | None,
     *,
     margin: float = 0.0,
-    level: float | None = None,
-) -> tuple[Comparison, TimeAxis]:
-    """The comparison as one compiled program, and its time axis."""
-    axis = TimeAxis.over(held_out.span or held_out.log.span, settings.lookahead)
+    levels: tuple[float | None, ...] = (None,),
+) -> tuple[TimeAxis, tuple[Comparison, ...]]:
+    """The comparison at each of these levels, and its time axis."""
+    axis, several = TimeAxis.over(held_out.span or held_out.log.span, settings.lookahead), len(levels) > 1
     terms = Terms(
         axis,
         draw_multipliers(settings, held_out.log, VERDICT_SEED),
         settings.test.asked_for(settings.alpha),
-        settings.test.held_to(level),
+        np.asarray(levels, float) if several else settings.test.held_to(levels[0]),
         np.asarray(margin, float),
     )
-    outcome = _compare(
+    evidence, rows = gather(
         settings.for_any_terms,
         candidate,
         safe,
         HeldOutEpisodes(held_out.log),  # the axis has the span: as numbers it would force recompilation
-        terms,
+        axis,
         training=None if training is None else TrainingEpisodes(training.log),
     )
-    return outcome, axis
-
-
-_compare = kept(compare_policies)
+    test = settings.test
+    if not several:
+        return axis, (test.with_rows(judge(test, evidence, terms), rows),)
+    found = test.with_rows(judge_at_each(test, evidence, terms), rows)
+    return axis, tuple(
+        replace_at(_by_level, found, tuple(one[place] for one in _by_level(found)))
+        for place in range(len(levels))
+    )
 
 
 def require_parts(
@@ -255,6 +329,16 @@ def decision_record(
         policy_hashes={"candidate": candidate.digest(), "safe": safe.digest()},
         versions=versions(),
     )
+
+
+def _at_level(
+    decision: Decision, outcome: Comparison, settings: ForecastSettings, level: float | None, margin: float
+) -> Decision:
+    """The decision by the same comparison at another level."""
+    reason = Reason(int(outcome.reason))
+    verdict = Verdict.DEPLOY if reason is Reason.BETTER else Verdict.KEEP
+    advantage = _advantage(outcome, settings, level, margin)
+    return dataclasses.replace(decision, verdict=verdict, reason=reason, advantage=advantage)
 
 
 def _advantage(

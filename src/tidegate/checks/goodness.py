@@ -18,6 +18,7 @@ from ..arrays import ArrayLike, Floats, Integers, kept, room_for, with_zeros
 from ..basis import Basis, CosineBasis, FourierBasis, PolynomialBasis, TimeAxis
 from ..bootstrap import Rademacher
 from ..cells import Series
+from ..episodes import rows_by_time
 from ..mixture import Trend
 from ..reasons import MIN_EPISODES
 from ..safety import VERDICT_SEED
@@ -45,7 +46,7 @@ class FittedTrend:
     `doubt` says why the trend cannot be tested; it is empty if it can.
     """
 
-    rows: Integers
+    rows: slice | Integers
     times: Floats
     axis: TimeAxis
     fit: Trend
@@ -57,7 +58,7 @@ class FittedTrend:
     @property
     def weights(self) -> Floats:
         """How much each episode's return counts in the forecast."""
-        return np.asarray(self.fit.design.forecast_weights)[: self.rows.size]
+        return np.asarray(self.fit.design.forecast_weights)[: self.times.size]
 
 
 def fitted_trend(
@@ -69,18 +70,21 @@ def fitted_trend(
     longest: float = math.nan,
 ) -> FittedTrend:
     """The trend that a test has fitted to some episodes of a log, whose rows may be in any order."""
-    present, times = np.flatnonzero(np.asarray(series.present)), np.asarray(series.times)
-    in_time = present[np.argsort(times[present], kind="stable")]
-    used = np.asarray(fit.design.present)[in_time]
-    taken = in_time[used]
-    spare = room_for(taken.size) - taken.size
+    times, used = np.asarray(series.times), np.asarray(fit.design.present)
+    in_time = rows_by_time(times, np.asarray(series.present))
+    kept = used[in_time]
+    rows: slice | Integers = slice(kept.size) if kept.all() else np.flatnonzero(kept)
+    taken = in_time if kept.all() else np.arange(times.size)[in_time][rows]
+    times = times[taken]
+    spare = room_for(times.size) - times.size
 
-    def rows(values: Any, axis: int = 0) -> Any:
-        return with_zeros(np.take(np.asarray(values), taken, axis), spare, axis)
+    def placed(values: Any, axis: int = 0) -> Any:
+        where = (slice(None),) * axis + (taken,)
+        return with_zeros(np.asarray(values)[where], spare, axis)
 
-    fit = fit.in_rows(rows)
+    fit = fit.in_rows(placed)
     doubt = identified(fit).doubt
-    return FittedTrend(np.flatnonzero(used), times[taken], axis, fit, shape, doubt, tested_by, longest)
+    return FittedTrend(rows, times, axis, fit, shape, doubt, tested_by, longest)
 
 
 class Identified(eqx.Module):
@@ -157,8 +161,8 @@ def trend_findings(fitted: FittedTrend, names: Names = NUMBERED) -> tuple[Findin
 def _tests_of_trust(fitted: FittedTrend, names: Names) -> tuple[Finding, ...]:
     """Of a trend that is taken on trust: is it rich enough, and is what it leaves only noise?"""
     assert isinstance(fitted.fit, TrendFit)
-    lags = max(1, min(MAX_LAGS, fitted.rows.size // 5))
-    times = with_zeros(fitted.times, fitted.fit.returns.size - fitted.rows.size)
+    lags = max(1, min(MAX_LAGS, fitted.times.size // 5))
+    times = with_zeros(fitted.times, fitted.fit.returns.size - fitted.times.size)
     tests = _tested_trend(fitted.fit, fitted.shape, times, fitted.axis, lags, sign_flips())
     return (
         _misfit(tests.richer, tests.added),
@@ -263,7 +267,7 @@ def _leverage(fitted: FittedTrend) -> Finding:
 
 def _influence(fitted: FittedTrend, names: Names) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
-    parts = (fitted.weights * np.asarray(fitted.fit.residuals)[: fitted.rows.size]) ** 2
+    parts = (fitted.weights * np.asarray(fitted.fit.residuals)[: fitted.times.size]) ** 2
     with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)

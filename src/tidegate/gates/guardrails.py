@@ -267,7 +267,9 @@ def guarded_test(
     alpha = settings.alpha if level is None else level
     training, held_out = with_room(settings, training, held_out)
 
-    def test(guardrail: Guardrail | None, level: float) -> Tested:
+    possible = _possible_levels(settings, alpha, 1 + len(guardrails), multiplicity)
+
+    def test(guardrail: Guardrail | None) -> tuple[Tested, ...]:
         one = _hypothesis(held_out, training, guardrail)
         return tested(
             candidate,
@@ -276,26 +278,23 @@ def guarded_test(
             settings,
             training=one.training,
             margin=one.margin,
-            level=level,
+            levels=possible,
             seed=seed,
         )
 
     # Of the guardrails' tests the decisions are kept, not all that they computed for every episode.
-    main, rails = test(None, alpha), [test(one, alpha).decision for one in guardrails]
+    main, rails = test(None), [[at.decision for at in test(one)] for one in guardrails]
     constants = [None, *(_constant(held_out.log, one.name, settings.discount) for one in guardrails)]
-    levels = _levels([main.decision, *rails], constants, multiplicity, alpha)
-    main = main if levels[0] == alpha else test(None, levels[0])
-    rails = [
-        decided if own == alpha else test(one, own).decision
-        for one, decided, own in zip(guardrails, rails, levels[1:], strict=True)
-    ]
+    levels = _levels([main[-1].decision, *(rail[-1] for rail in rails)], constants, possible)
+    held = [rail[possible.index(level)] for rail, level in zip(rails, levels[1:], strict=True)]
+    chosen = main[possible.index(levels[0])]
     return GuardedDecision(
-        main=main.decision,
+        main=chosen.decision,
         main_level=levels[0],
-        guardrails=tuple(map(GuardrailDecision, guardrails, rails, levels[1:], constants[1:])),
+        guardrails=tuple(map(GuardrailDecision, guardrails, held, levels[1:], constants[1:])),
         multiplicity=multiplicity,
         alpha=alpha,
-        tested=main,
+        tested=chosen,
     )
 
 
@@ -323,24 +322,30 @@ def _hypothesis(
     )
 
 
-def _levels(
-    alone: Sequence[Decision],
-    constants: Sequence[float | None],
-    multiplicity: Multiplicity,
-    alpha: float,
+def _possible_levels(
+    settings: ForecastSettings, alpha: float, count: int, multiplicity: Multiplicity
 ) -> tuple[float, ...]:
-    count = len(alone)
+    """The levels that one of so many tests may get, the largest last."""
     if multiplicity is Multiplicity.NONE or not alpha > 0:
-        return (alpha,) * count
-    if multiplicity is Multiplicity.BONFERRONI or any(one.p_value is None for one in alone):
-        return (alpha / count,) * count
+        return (alpha,)
+    if multiplicity is Multiplicity.BONFERRONI or not settings.test.has_p_value:
+        return (alpha / count,)
+    return tuple(alpha / (count - step) for step in range(count))
+
+
+def _levels(
+    alone: Sequence[Decision], constants: Sequence[float | None], possible: tuple[float, ...]
+) -> tuple[float, ...]:
+    """The level of each test, by the decisions at the largest."""
+    if len(possible) == 1:
+        return possible * len(alone)
     # A test with another doubt rejects nothing, so no later step may build on its p-value.
     fair = [
         one.reason in (Reason.BETTER, Reason.NOT_BETTER) and value is None
         for one, value in zip(alone, constants, strict=True)
     ]
     p_values = [one.p_value if ok else None for one, ok in zip(alone, fair, strict=True)]
-    return holm_levels(p_values, alpha)
+    return holm_levels(p_values, possible[-1])
 
 
 def _rejects(decision: Decision, level: float) -> bool:

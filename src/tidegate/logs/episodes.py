@@ -7,7 +7,7 @@ import polars as pl
 
 from ..arrays import Values, in_double
 from ..door import Propensity
-from ..episodes import EpisodeLog, time_order
+from ..episodes import EpisodeLog, in_time_order
 from ..errors import LogError
 from ..policies import RecordedPolicy
 from .columns import Columns, TimeUnit
@@ -25,10 +25,9 @@ def loaded_episodes(log: EpisodeLog) -> LoadedLog:
 
     Each policy in `log.recorded` is a column of its name (of the logged actions), and so is each outcome.
     """
-    order = time_order(log)
-    if not order.size:
+    if not log.num_episodes:
         raise LogError("the log has no episodes.", expected="at least one episode with one step")
-    log = log if np.array_equal(order, np.arange(log.capacity)) else log.take(order)
+    log = in_time_order(log)
     coded = log.states is not None and np.ndim(log.states) == log.mask.ndim
     actions = _parts("action", log.actions, log)
     states = {} if log.states is None else _parts("state" if coded else "feature", log.states, log)

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..arrays import ArrayLike, Flags, Floats, Integers, in_double
+from ..arrays import ArrayLike, Flags, Floats, Integers, in_double, given_room, zeros_with_room
 from ..door import unpadded
 from ..episodes import EpisodeLog, hashed
 from ..forecast import ForecastSettings
@@ -165,7 +165,7 @@ def assembled(
     store: dict[Any, Floats] = {}
 
     def put(key: Any, ranks: Integers, values: Any) -> None:
-        store.setdefault(key, np.empty(count))[ranks] = np.asarray(values)[: ranks.size]
+        store.setdefault(key, zeros_with_room((count,), float))[ranks] = np.asarray(values)[: ranks.size]
 
     for part in parts:
         for ranks, block in part:
@@ -193,18 +193,18 @@ def assembled(
         return tuple(store[key] for key in (("gap", outcome, 0), ("gap", outcome, 1)) if key in store)
 
     return MeasuredLog(
-        episode_numbers=outline.numbers,
-        actions=np.zeros((count, 1), np.int8),
-        behavior_log_probs=np.zeros((count, 1)),
+        episode_numbers=given_room(outline.numbers),
+        actions=zeros_with_room((count, 1), np.int8),
+        behavior_log_probs=zeros_with_room((count, 1), float),
         rewards=store["observed", REWARD][:, None],
-        mask=np.ones((count, 1), bool),
+        mask=given_room(np.ones((count, 1), bool)),
         recorded={name: values[:, None] for name, values in by_name("ratio").items()},
         outcomes={name: store["observed", name][:, None] for name in others},
-        sizes=outline.lengths,
+        sizes=given_room(outline.lengths),
         stopped=by_name("stopped"),
         peaks=by_name("peak"),
         returns=by_name("return", REWARD),
         gaps=gaps(REWARD),
         others={name: Estimates(by_name("return", name), gaps(name)) for name in others},
-        contexts=np.full(count, bool(task.predictors.contexts)),
+        contexts=given_room(np.full(count, bool(task.predictors.contexts))),
     )
