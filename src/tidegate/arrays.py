@@ -86,7 +86,10 @@ def zeros_with_room(shape: tuple[int, ...], dtype: Any) -> Values:
 
 
 def given_room(rows: Values) -> Values:
-    """The same rows with such room."""
+    """The same rows with such room; as they are, if they have it."""
+    longer = (room_for(rows.shape[0]), *rows.shape[1:])
+    if rows.shape[0] and _within_its_room(rows, longer) is not None:
+        return rows
     roomy = zeros_with_room(rows.shape, rows.dtype)
     roomy[:] = rows
     return roomy

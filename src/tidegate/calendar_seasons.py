@@ -41,9 +41,6 @@ def calendar_season(
     periods: tuple[float, ...], series: Series, cells: Cells, axis: TimeAxis
 ) -> CalendarSeason:
     """The season with these periods, as far as the episodes within the cells show it."""
-    if not periods:
-        return no_season(series)
-
     def waves(times: Any) -> Float[Array, "n q"]:
         short = jnp.asarray(periods) <= LONGEST * axis.length
         angles = (

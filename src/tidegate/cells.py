@@ -103,20 +103,19 @@ class Cells(eqx.Module):
 
 def divide(series: Series, axis: TimeAxis) -> Cells:
     """The series in time cells, with the noise that the episodes of a cell show among themselves."""
-    times = jnp.asarray(series.times)
-    ages = (axis.last - times) / axis.length
-    present = jnp.asarray(series.present) & (ages >= 0) & (ages < 1)
-    returns = jnp.where(present, series.returns, 0.0)
+    times, returns = jnp.asarray(series.times), jnp.asarray(series.returns)
+    present, ages = in_reach(series, axis), _ages(times, axis)
     edges = cell_edges(jnp.sum(present), returns.dtype)
     # Of a long log a byte an episode matters: a search would hold several numbers for each.
     inner = [(edges[one] <= ages + ON_EDGE).astype(jnp.int8) for one in range(1, edges.size - 1)]
     rows = jnp.where(present, functools.reduce(jnp.add, inner), 0)
     none = jnp.zeros(edges.size - 1, returns.dtype)
 
-    def of_one(_: Array, here: Array, value: Array, age: Array) -> tuple[Array, ...]:
-        return here.astype(value.dtype), value, jnp.where(here, age, 0.0)
+    def of_one(_: Array, here: Array, value: Array, time: Array) -> tuple[Array, ...]:
+        known = (jnp.where(here, one, 0.0) for one in (value, _ages(time, axis)))
+        return here.astype(value.dtype), *known
 
-    count, *totals = _sums(of_one, (none,) * 3, rows, present, returns, ages)
+    count, *totals = _sums(of_one, (none,) * 3, rows, present, returns, times)
     mean, age = (total / jnp.maximum(count, 1) for total in totals)
 
     def square(row: Array, here: Array, value: Array) -> tuple[Array]:
@@ -126,6 +125,18 @@ def divide(series: Series, axis: TimeAxis) -> Cells:
     noise = _noise((edges[1:] + edges[:-1]) / 2, squares, freedom)
     precision = jnp.where((count > 0) & (noise > 0), count / jnp.where(noise > 0, noise, 1), 0.0)
     return Cells(edges[:-1], edges[1:], age, count, mean, precision, jnp.sum(freedom), rows, present)
+
+
+def in_reach(series: Series, axis: TimeAxis) -> Bool[Array, " n"]:
+    """The episodes that lie on this time axis."""
+    ages = _ages(jnp.asarray(series.times), axis)
+    return jnp.asarray(series.present) & (ages >= 0) & (ages < 1)
+
+
+def _ages(times: Float[Array, " n"], axis: TimeAxis) -> Float[Array, " n"]:
+    """Counted back from the last episode, in lengths of the log."""
+    ages: Array = (axis.last - times) / axis.length
+    return ages
 
 
 def _sums(

@@ -29,8 +29,8 @@ from .bootstrap import (
     percentile_t_interval,
     tail,
 )
-from .calendar_seasons import CalendarSeason, calendar_season
-from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide, have_times
+from .calendar_seasons import CalendarSeason, calendar_season, no_season
+from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide, have_times, in_reach
 from .inputs import instance
 from .mixture import (
     MovingFit,
@@ -372,9 +372,10 @@ class Multiscale(ComparisonTest):
 
     def condense(self, tested: Series, axis: TimeAxis) -> tuple["InCells", "Rows"]:
         # The difference and both policies in one vmap: compiling takes longer than running.
+        present = in_reach(tested, axis)
         series = Series(
-            jnp.concatenate([tested.difference.returns[None], tested.returns]),
-            *(tested.times, tested.present),
+            jnp.where(present, jnp.concatenate([tested.difference.returns[None], tested.returns]), 0.0),
+            *(tested.times, present),
             jnp.append(jnp.zeros(1), jnp.broadcast_to(tested.luck, (2,))),
         )
 
@@ -386,7 +387,7 @@ class Multiscale(ComparisonTest):
 
         counts = _counted(self, tested)
         known, row_cells, present = jax.vmap(divided, (_EACH,), out_axes=(0, None, None))(series)
-        return known, Rows(jnp.where(present, series.returns, 0.0), row_cells, present)
+        return known, Rows(series.returns, row_cells, present)
 
     def with_rows(self, found: Comparison, rows: "Rows") -> Comparison:
         names = ("difference", "candidate", "safe")
@@ -429,7 +430,10 @@ class Multiscale(ComparisonTest):
         )
 
     def _divided(self, series: Series, axis: TimeAxis) -> tuple[Cells, CalendarSeason]:
-        season = calendar_season(self.models.calendar, series, divide(series, axis), axis)
+        cells = divide(series, axis)
+        if not self.models.calendar:
+            return cells, no_season(series)
+        season = calendar_season(self.models.calendar, series, cells, axis)
         return divide(Series(series.returns - season.rows, series.times, series.present), axis), season
 
     def lead(self, series: Series, axis: TimeAxis) -> MovingFit:

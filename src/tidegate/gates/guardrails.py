@@ -283,7 +283,8 @@ def guarded_test(
         )
 
     # Of the guardrails' tests the decisions are kept, not all that they computed for every episode.
-    main, rails = test(None), [[at.decision for at in test(one)] for one in guardrails]
+    rails = [[at.decision for at in test(one)] for one in guardrails]
+    main = test(None)
     constants = [None, *(_constant(held_out.log, one.name, settings.discount) for one in guardrails)]
     levels = _levels([main[-1].decision, *(rail[-1] for rail in rails)], constants, possible)
     held = [rail[possible.index(level)] for rail, level in zip(rails, levels[1:], strict=True)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from ..arrays import Floats, Integers, Values
+from ..arrays import Floats, Integers, Values, given_room
 from ..door import episode_starts
 from ..errors import LogError
 from .columns import Columns
@@ -133,7 +133,8 @@ def index_of(
     order, misplaced = np.lexsort((keys, times)), np.arange(0)
     if columns.time is None and columns.episode is not None:
         misplaced = _misplaced(times, firsts)
-    index = EpisodeIndex(keys[order], times[order], lengths[order], misplaced)
+    times, lengths = (given_room(one[order]) for one in (times, lengths))  # as the reduced log holds them
+    index = EpisodeIndex(keys[order], times, lengths, misplaced)
     if columns.time is None:
         _require_apart(index, str(columns.episode))
     return index, [one.chosen for one in found if one.chosen is not None]

@@ -26,7 +26,7 @@ from .formats import Format, format_of, reading
 from .frames import MINARI
 from .index import EpisodeIndex, index_of
 from .keys import episode_keys
-from .memory import MemoryLimit
+from .memory import MemoryLimit, give_back
 from .parts import action_labels, require_parts
 from .pieces import POSITION
 from .reading import LoadedLog, checked_log, misplaced_caveat, notes_on
@@ -105,7 +105,9 @@ class LargeLog:
         """Every episode, reduced; `policies` are `known` to what comes out."""
         reduce = PartReduction(self.reading, specs, task)
         parts = self.engine.map(reduce, self.rows.parts(self._needed(specs)))
-        return assembled(self.outline, task, policies, parts)
+        found = assembled(self.outline, task, policies, parts)
+        give_back()
+        return found
 
     def _needed(self, specs: tuple[PolicySpec | None, ...]) -> list[str]:
         """The columns that these policies and the log itself need; functions and files may look at any."""
@@ -150,6 +152,7 @@ def _known(rows: LogRows, columns: Columns, limit: MemoryLimit, engine: Engine, 
     stage(f"finding the episodes in {rows.num_rows:,} rows")
     share = share_of_sample(rows.num_rows)
     index, chosen = index_of(rows, columns, engine, names=names, share=share)
+    give_back()
     limit = limit.beside(index.num_episodes * INDEX_BYTES)
     dated = columns.time is not None and holds_timestamps(empty, columns)
     if columns.time is None:
