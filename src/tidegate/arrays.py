@@ -41,7 +41,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 
-PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False}  # compiles in two thirds of the time, runs as fast
+PLAIN_FUSIONS = {"xla_cpu_use_fusion_emitters": False}  # compiles in two thirds of the time
 UNOPTIMISED = {"xla_backend_optimization_level": 0}  # compiles in half of that, runs half as fast
 LARGE = 500_000  # numbers that a program is given
 DIGEST = hashlib.sha256().digest_size
@@ -226,11 +226,16 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
         leaves, tree = jax.tree.flatten(dynamic)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in leaves):
             return function(*args, **kwargs)
-        try:
-            name = _identity(function, (args, kwargs))
-        except _Unnamed:
-            unkept: R = anonymous(*args, **kwargs)
-            return unkept
+        given = _given(function, tree, static, leaves)
+        name = None if given is None else _NAMES.get(given)
+        if name is None:
+            try:
+                name = _identity(function, (args, kwargs))
+            except _Unnamed:
+                unkept: R = anonymous(*args, **kwargs)
+                return unkept
+            if given is not None:
+                _NAMES[given] = name
         if name not in _PROGRAMS:
             _PROGRAMS[name] = _read_program(name) or _traced(name, function, tree, static, leaves)
         result: R = _PROGRAMS[name](leaves)
@@ -240,11 +245,25 @@ def kept(function: Callable[P, R]) -> Callable[P, R]:
 
 
 _PROGRAMS: dict[str, Callable[[list[Any]], Any]] = {}
+_NAMES: dict[Any, str] = {}
 
 
 def forget_programs() -> None:
     """Trace or load every program again when it is next used."""
     _PROGRAMS.clear()
+    _NAMES.clear()
+
+
+def _given(function: Callable[..., Any], tree: Any, static: Any, leaves: list[Any]) -> Any:
+    """What a call was given, as a key: to name its program from scratch takes a millisecond."""
+    others, structure = jax.tree.flatten(static)
+    shapes = tuple((leaf.dtype, leaf.shape, getattr(leaf, "weak_type", False)) for leaf in leaves)
+    given = (function, _config(), tree, structure, tuple((type(one), one) for one in others), shapes)
+    try:
+        hash(given)
+    except TypeError:
+        return None
+    return given
 
 
 def _traced(
@@ -274,9 +293,7 @@ def _loaded(content: bytes, places: Any, other: Any) -> Callable[[list[Any]], An
 
 def compiler_options(size: int) -> dict[str, Any] | None:
     """A small program takes seconds to compile and milliseconds to run: it is compiled quickly instead."""
-    if not _quick_options_known():
-        return None
-    return {**PLAIN_FUSIONS, **UNOPTIMISED} if size < LARGE else PLAIN_FUSIONS
+    return {**PLAIN_FUSIONS, **UNOPTIMISED} if size < LARGE and _quick_options_known() else None
 
 
 @functools.cache
@@ -331,12 +348,15 @@ def _write_program(name: str, content: bytes) -> None:
 
 def _identity(function: Callable[..., Any], arguments: Any) -> str:
     """A name for the program: what it was made from, and for which shapes, settings and device."""
-    config = (
+    parts = (jax.__version__, jax.default_backend(), _config(), function, arguments)
+    return hashlib.sha256(_source() + _described(parts).encode()).hexdigest()
+
+
+def _config() -> tuple[Any, ...]:
+    return (
         jax.config.jax_enable_x64,  # type: ignore[attr-defined]
         jax.config.jax_default_matmul_precision,  # type: ignore[attr-defined]
     )
-    parts = (jax.__version__, jax.default_backend(), config, function, arguments)
-    return hashlib.sha256(_source() + _described(parts).encode()).hexdigest()
 
 
 @functools.cache

@@ -7,6 +7,7 @@ the same, bit for bit, whichever block the episode is in.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from ..arrays import ArrayLike, Grid, Integers, Layout, Ragged, kept, map_leaves, room_for
+from ..arrays import Flags, Grid, Integers, Layout, Ragged, kept, map_leaves, room_for
 from ..door import to_grid
 from ..episodes import EpisodeLog, grow, roomy
 from ..forecast import ForecastSettings, acts_of, estimated_returns, gap_between, has_contexts
@@ -25,17 +26,18 @@ from ..returns import log_ratios, observed_returns, stopped_ratios
 BLOCK_CELLS, FEWEST_ROWS = 2**17, 64
 REWARD = ""  # the outcome that every log has
 
-Folds = tuple[Any, Any]  # models of the episodes at even and at odd places in time
+Fit = Any  # a model of the episodes at even places in time, or at odd ones
 
 
 class Predictors(eqx.Module):
-    """What was fitted to the sample, by outcome and kind of values; `acts` tell of a rival without a list.
+    """What was fitted to a fold of the sample, by outcome and kind of values; `acts` tell of a rival without a
+    list.
 
-    `contexts` says whether the probability of an action differed from step to step.
+    `contexts` says whether the probability of an action differed from step to step of the sample.
     """
 
-    values: dict[str, dict[bool, Folds]]
-    acts: Folds | None
+    values: dict[str, dict[bool, Fit]]
+    acts: Fit | None
     contexts: Bool[Array, ""]
 
 
@@ -53,30 +55,32 @@ class MeasuredBlock(eqx.Module):
 @kept
 def fit_predictors(
     settings: ForecastSettings, policies: tuple[Policy, ...], folds: tuple[EpisodeLog, EpisodeLog]
-) -> Predictors:
+) -> tuple[Predictors, Predictors]:
     """The value models of both halves of a sample, if the settings have one."""
     contexts = has_contexts(*folds)
+    even, odd = (_fitted(settings, policies, fold, contexts) for fold in folds)
+    return even, odd
+
+
+def _fitted(
+    settings: ForecastSettings, policies: tuple[Policy, ...], fold: EpisodeLog, contexts: Bool[Array, ""]
+) -> Predictors:
     model, discount = settings.value_model, settings.discount
     if model is None:
         return Predictors({}, None, contexts)
-    kinds = sorted({lists_actions(one, folds[0]) for one in policies})
 
-    def fitted(logs: tuple[EpisodeLog, EpisodeLog], discount: float, per_action: bool) -> Folds:
-        even, odd = (model.fit(one, discount, one.num_actions, per_action=per_action) for one in logs)
-        return even, odd
+    def fitted(log: EpisodeLog, discount: float, per_action: bool) -> Fit:
+        return model.fit(log, discount, log.num_actions, per_action=per_action)
 
+    kinds = sorted({lists_actions(one, fold) for one in policies})
     values = {
-        name: {
-            kind: fitted((of_outcome(folds[0], name), of_outcome(folds[1], name)), discount, kind)
-            for kind in kinds
-        }
-        for name in outcomes_of(folds[0])
+        name: {kind: fitted(of_outcome(fold, name), discount, kind) for kind in kinds}
+        for name in outcomes_of(fold)
     }
     if len(kinds) < 2 or not settings.test.rivals(policies[-1]):
         return Predictors(values, None, contexts)
-    rival = next(one for one in policies if not lists_actions(one, folds[0]))
-    acts = fitted((acts_of(rival, folds[0]), acts_of(rival, folds[1])), 0.0, True)
-    return Predictors(values, acts, contexts)
+    rival = next(one for one in policies if not lists_actions(one, fold))
+    return Predictors(values, fitted(acts_of(rival, fold), 0.0, True), contexts)
 
 
 @kept
@@ -85,21 +89,16 @@ def measure_block(
     policies: tuple[Policy, ...],
     predictors: Predictors,
     log: EpisodeLog,
-    odd: Bool[ArrayLike, " n"],
     longest: int,
 ) -> MeasuredBlock:
-    """The episodes of a block, reduced; the longest of the whole log has `longest` steps."""
-
-    def predicted(folds: Folds) -> Float[Array, "n t a"]:
-        even, uneven = (model(log) for model in folds)
-        return jnp.where(jnp.asarray(odd)[:, None, None], even, uneven)
-
+    """The episodes of a block, none of which the predictors were fitted to, reduced; the longest of the whole
+    log has `longest` steps."""
     kinds = [lists_actions(one, log) for one in policies]
-    acts = None if predictors.acts is None else predicted(predictors.acts)
+    acts = None if predictors.acts is None else predictors.acts(log)
     returns, gaps, observed = {}, {}, {}
     for name in outcomes_of(log):
         watched = of_outcome(log, name)
-        values = {kind: predicted(fits) for kind, fits in predictors.values.get(name, {}).items()}
+        values = {kind: fit(log) for kind, fit in predictors.values.get(name, {}).items()}
         each = [
             estimated_returns(settings, one, watched, values.get(kind))
             for one, kind in zip(policies, kinds, strict=True)
@@ -165,21 +164,23 @@ def _laid(log: EpisodeLog, lay: Callable[[Any], Any], layout: Layout) -> Episode
 
 
 def block_rows(num_steps: int, num_episodes: int) -> int:
-    """How many episodes of so many steps a block holds, in a log of so many episodes."""
+    """How many episodes of so many steps a block holds, in a log with so many of one fold."""
     most = min(BLOCK_CELLS // num_steps, room_for(num_episodes) + FEWEST_ROWS - 1)
     return max(FEWEST_ROWS, most // FEWEST_ROWS * FEWEST_ROWS)
 
 
-def blocks_of(log: EpisodeLog, sizes: Mapping[int, int]) -> Iterator[tuple[EpisodeLog, Integers]]:
-    """The episodes in blocks of one shape for each number of steps; and which rows are in each.
+def blocks_of(
+    log: EpisodeLog, sizes: Mapping[int, int], odd: Flags
+) -> Iterator[tuple[EpisodeLog, Integers, bool]]:
+    """The episodes in blocks of one shape for each number of steps; which rows are in each, and which fold.
 
     `sizes` tells how many episodes a block holds, for each number of steps that they have room for.
     """
     rooms = np.array(sorted(sizes))
     room = rooms[np.searchsorted(rooms, log.lengths)]
-    for num_steps in np.unique(room).tolist():
-        rows, size = np.flatnonzero(room == num_steps), sizes[num_steps]
+    for num_steps, fold in itertools.product(np.unique(room).tolist(), (False, True)):
+        rows, size = np.flatnonzero((room == num_steps) & (odd == fold)), sizes[num_steps]
         for start in range(0, rows.size, size):
             chosen = rows[start : start + size]
             part = log if chosen.size == log.capacity else log.take(chosen)
-            yield grow(on_grid(part, num_steps), size), chosen
+            yield grow(on_grid(part, num_steps), size), chosen, fold

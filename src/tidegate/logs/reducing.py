@@ -103,7 +103,7 @@ class Reduction:
 
     settings: ForecastSettings
     policies: tuple[Policy, ...]
-    predictors: Predictors
+    predictors: tuple[Predictors, Predictors]
     rooms: tuple[int, ...]
     num_episodes: int
 
@@ -111,13 +111,17 @@ class Reduction:
     def measured(self, log: EpisodeLog, ranks: Integers) -> Blocks:
         """What was found about these episodes, which lie at these places in time."""
         found: Blocks = []
-        sizes = {room: block_rows(room, self.num_episodes) for room in self.rooms}
-        for block, rows in blocks_of(log, sizes):
-            odd = np.zeros(block.capacity, bool)
-            odd[: rows.size] = ranks[rows] % 2 == 1
-            one = measure_block(self.settings, self.policies, self.predictors, block, odd, self.rooms[-1])
+        sizes = {room: block_rows(room, (self.num_episodes + 1) // 2) for room in self.rooms}
+        for block, rows, odd in blocks_of(log, sizes, ranks % 2 == 1):
+            others = self.predictors[not odd]
+            one = measure_block(self.settings, self.policies, others, block, self.rooms[-1])
             found.append((ranks[rows], one))
         return found
+
+    @property
+    def contexts(self) -> bool:
+        """Whether the probability of an action differed from step to step."""
+        return bool(self.predictors[0].contexts)
 
 
 @in_double
@@ -206,5 +210,5 @@ def assembled(
         returns=by_name("return", REWARD),
         gaps=gaps(REWARD),
         others={name: Estimates(by_name("return", name), gaps(name)) for name in others},
-        contexts=given_room(np.full(count, bool(task.predictors.contexts))),
+        contexts=given_room(np.full(count, task.contexts)),
     )
