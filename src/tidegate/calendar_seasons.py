@@ -41,6 +41,7 @@ def calendar_season(
     periods: tuple[float, ...], series: Series, cells: Cells, axis: TimeAxis
 ) -> CalendarSeason:
     """The season with these periods, as far as the episodes within the cells show it."""
+
     def waves(times: Any) -> Float[Array, "n q"]:
         short = jnp.asarray(periods) <= LONGEST * axis.length
         angles = (

@@ -387,13 +387,12 @@ class Multiscale(ComparisonTest):
 
         counts = _counted(self, tested)
         known, row_cells, present = jax.vmap(divided, (_EACH,), out_axes=(0, None, None))(series)
-        return known, Rows(series.returns, row_cells, present)
+        return known, Rows(*series.returns, row_cells, present)
 
     def with_rows(self, found: Comparison, rows: "Rows") -> Comparison:
-        names = ("difference", "candidate", "safe")
         fits = {
-            name: getattr(found, name).with_rows(returns, rows.row_cells, rows.present)
-            for name, returns in zip(names, rows.returns, strict=True)
+            name: getattr(found, name).with_rows(getattr(rows, name), rows.row_cells, rows.present)
+            for name in ("difference", "candidate", "safe")
         }
         return dataclasses.replace(found, **fits)
 
@@ -444,7 +443,9 @@ class Multiscale(ComparisonTest):
     def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[MovingFit, ConfidenceInterval]:
         cells, season = self._divided(series, terms.axis)
         counts = _counted(self, series)
-        known = InCells(cells.without_rows(), season.ahead, season.variance, jnp.asarray(series.luck), *counts)
+        known = InCells(
+            cells.without_rows(), season.ahead, season.variance, jnp.asarray(series.luck), *counts
+        )
         fit, interval = self._bounded(known, terms, side)[1:]
         returns = jnp.where(cells.present, series.returns, 0.0)
         return fit.with_rows(returns, cells.row_cells, cells.present), interval
@@ -492,7 +493,9 @@ class InCells(eqx.Module):
 class Rows(eqx.Module):
     """What is known of each episode: what a policy gains on the other in it, what both earn, and its cell."""
 
-    returns: Float[Array, "3 n"]
+    difference: Float[Array, " n"]
+    candidate: Float[Array, " n"]
+    safe: Float[Array, " n"]
     row_cells: Int[Array, " n"]
     present: Bool[Array, " n"]
 

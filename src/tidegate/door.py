@@ -233,6 +233,8 @@ def _fields(
 
 def to_grid(values: Values, mask: Flags) -> Values:
     """Values per row as (episodes, steps), zero at the unused steps."""
+    if values.shape[0] == mask.size:  # no step is unused
+        return values.reshape(*mask.shape, *values.shape[1:])
     grid = np.zeros((*mask.shape, *values.shape[1:]), values.dtype)
     grid[mask] = values
     return grid
@@ -246,16 +248,18 @@ def check_log_probs(
     if propensity in (Propensity.PROBABILITY, Propensity.DENSITY):
         highest, kind, end = (np.inf, "density", "∞)") if propensity.continuous else (1, "probability", "1]")
         check_finite(values, f"{name} {kind}", place)
-        too_low = values < 0 if zero_allowed else values <= 0
-        refuse(
-            too_low | (values > highest),
-            values,
-            f"{name} {kind}",
-            place,
-            expected=f"a {kind} in {'[' if zero_allowed else '('}0, {end}",
-            remedy="Log the probability with which the action was drawn; for log-probabilities or "
-            "densities pass propensity=Propensity.LOG_PROBABILITY or Propensity.LOG_DENSITY.",
-        )
+        lowest = values.min(initial=np.inf)
+        if lowest < 0 or (lowest == 0 and not zero_allowed) or values.max(initial=-np.inf) > highest:
+            too_low = values < 0 if zero_allowed else values <= 0
+            refuse(
+                too_low | (values > highest),
+                values,
+                f"{name} {kind}",
+                place,
+                expected=f"a {kind} in {'[' if zero_allowed else '('}0, {end}",
+                remedy="Log the probability with which the action was drawn; for log-probabilities or "
+                "densities pass propensity=Propensity.LOG_PROBABILITY or Propensity.LOG_DENSITY.",
+            )
         with np.errstate(divide="ignore"):
             return np.log(values)
     allowed_infinity = zero_allowed & np.isneginf(values)
@@ -281,6 +285,9 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
         )
     highest = int(min(np.max(actions), MAX_ACTION))
     size = highest + 1 if num_actions is None else num_actions
+    whole = actions.dtype.kind in "iu"
+    if whole and actions.min() >= 0 and actions.max() < size:
+        return actions.astype(np.int64, copy=False), size
     refuse(
         (actions < 0) | (actions >= size) | (actions != np.round(actions)),
         actions,
@@ -295,7 +302,9 @@ def _discrete(actions: Values, num_actions: int | None, place: Place) -> tuple[I
 
 def check_finite(values: Values, name: str, place: Place) -> None:
     """No value is NaN or infinite."""
-    if np.issubdtype(values.dtype, np.inexact):
+    with np.errstate(over="ignore", invalid="ignore"):
+        sound = not np.issubdtype(values.dtype, np.inexact) or bool(np.isfinite(values.sum()))
+    if not sound:  # or the sum is too large: it is looked for
         refuse(
             ~np.isfinite(values),
             values,

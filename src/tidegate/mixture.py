@@ -361,9 +361,7 @@ class MovingFit(eqx.Module):
 
     def in_rows(self, place: Callable[..., Any]) -> Self:
         """The same with the episodes in other rows: `place` takes an array, and the axis of its rows."""
-        return self.with_rows(
-            place(self.returns), place(self.design.row_cells), place(self.design.present)
-        )
+        return self.with_rows(place(self.returns), place(self.design.row_cells), place(self.design.present))
 
     def with_rows(self, returns: Any, row_cells: Any, present: Any) -> Self:
         """The same for a series of these returns."""

@@ -346,7 +346,9 @@ def mean_is_one(ratios: Floats) -> float:
     if not spread > 1e-9 * abs(mean):
         return float(min(mean, 1 / mean) ** n) if mean > 0 else 0.0
     scaled = (ratios - mean) / spread
-    skewness = float(np.mean(scaled * scaled * scaled)) / np.sqrt(n)  # NumPy's cubes take thirty times as long
+    skewness = float(np.mean(scaled * scaled * scaled)) / np.sqrt(
+        n
+    )  # NumPy's cubes take thirty times as long
     t = np.sqrt(n) * (mean - 1) / spread
     corrected = t + skewness * (2 * t**2 + 1) / 6 + skewness**2 * t**3 / 27
     return float(2 * special.stdtr(max(n - 1, 1), -abs(corrected)))
@@ -362,7 +364,9 @@ def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     name = "horizon_effective_sample_size"
     if doubt:
         return undetermined(name, doubt)
-    worth = float(effective_sample_size(np.abs(weights) * ratios))
+    parts = np.abs(weights)
+    parts *= ratios
+    worth = float(effective_sample_size(parts))
     sentence = (
         f"As the forecast weighs it, the log is worth {worth:,.0f} equally weighted on-policy episodes."
     )

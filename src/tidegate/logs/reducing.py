@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..arrays import ArrayLike, Flags, Floats, Integers, in_double, given_room, zeros_with_room
+from ..arrays import ArrayLike, Flags, Floats, Integers, given_room, in_double, zeros_with_room
 from ..door import unpadded
 from ..episodes import EpisodeLog, hashed
 from ..forecast import ForecastSettings
@@ -199,7 +199,7 @@ def assembled(
     return MeasuredLog(
         episode_numbers=given_room(outline.numbers),
         actions=zeros_with_room((count, 1), np.int8),
-        behavior_log_probs=zeros_with_room((count, 1), float),
+        behavior_log_probs=zeros_with_room((count, 1), np.int8),  # ratios are all that is known
         rewards=store["observed", REWARD][:, None],
         mask=given_room(np.ones((count, 1), bool)),
         recorded={name: values[:, None] for name, values in by_name("ratio").items()},
