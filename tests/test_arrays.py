@@ -1,4 +1,4 @@
-"""Elimination of rows, against LAPACK."""
+"""Elimination of rows, against LAPACK; rows that have room for more."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tidegate import arrays
-from tidegate.arrays import BLOCK, SMALL
+from tidegate.arrays import BLOCK, SMALL, given_room, room_for, with_zeros, zeros_with_room
 
 eliminate = jax.jit(arrays.eliminate, static_argnums=1)
 
@@ -89,3 +89,25 @@ def test_a_matrix_that_is_not_definite_gives_no_number() -> None:
         matrix = np.eye(size)
         matrix[0, 0] = -1.0
         assert np.isnan(float(eliminate(jnp.asarray(matrix), size)[1]))
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 3)])
+def test_rows_with_room_for_zeros_are_not_copied(shape: tuple[int, ...]) -> None:
+    rows = given_room(np.random.default_rng(0).normal(size=shape))
+    longer = with_zeros(rows, room_for(9) - 9)
+    assert np.shares_memory(rows, longer)
+    assert longer.shape == (room_for(9), *shape[1:])
+    np.testing.assert_array_equal(longer[:9], rows)
+    assert not longer[9:].any()
+    assert given_room(rows) is rows
+
+
+def test_rows_are_copied_where_something_else_lies_behind_them() -> None:
+    """The first rows of a longer array have no room for zeros, and neither have rows without any behind."""
+    full = zeros_with_room((10,), float)
+    full[:] = np.arange(1.0, 11.0)
+    for rows, count in ((full[:6], 2), (full, room_for(10)), (full[::2], 1), (np.ones(4), 3)):
+        longer = with_zeros(rows, count)
+        assert not np.shares_memory(longer, rows)
+        np.testing.assert_array_equal(longer, np.append(rows, np.zeros(count)))
+    np.testing.assert_array_equal(full, np.arange(1.0, 11.0))

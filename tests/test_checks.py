@@ -40,6 +40,7 @@ from tidegate import (
 from tidegate import commands as wf
 from tidegate.basis import Basis, TimeAxis
 from tidegate.bootstrap import Rademacher
+from tidegate.checks import fitness
 from tidegate.checks.backtest import backtest
 from tidegate.checks.findings import Finding, Level, found
 from tidegate.checks.fitness import check_log, mean_is_one, trend_behind
@@ -50,11 +51,11 @@ from tidegate.checks.goodness import (
     richer_columns,
 )
 from tidegate.checks.trend_tests import autocorrelation_test, hc2_residuals, jump_test, score_test
-from tidegate.episodes import grow
+from tidegate.episodes import grow, rows_by_time
 from tidegate.policies import BehaviorPolicy
 from tidegate.presets import multiscale_forecast
 from tidegate.record import plain
-from tidegate.returns import dr_returns, episode_ratios, is_returns, observed_returns
+from tidegate.returns import dr_returns, episode_ratios, is_returns, observed_returns, pdis_returns
 from tidegate.safety import VERDICT_SEED, compare_once, with_room
 from tidegate.trend import TrendDesign, fit_trend, trend_design
 
@@ -630,3 +631,41 @@ def test_findings_never_hide_what_is_not_finite() -> None:
     assert found("x", float("nan"), "fine").level is Level.WARNING
     assert found("x", 1.0, "fine", p_value=float("nan")).value is None
     assert plain({"a": np.array([1.0, np.inf])}) == {"a": [1.0, None]}
+
+
+@pytest.mark.parametrize("count", [400, 401, 1000])
+def test_a_long_log_is_tested_for_drift_on_the_means_of_neighbours(
+    count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many means as there may be, of parts that differ by one episode at most; by hand, part by part."""
+    most, basis = 100, CosineBasis(3)
+    settings = ForecastSettings(10, Paired(basis))
+    log = _log(count, shape=np.arange(count) / count)
+    monkeypatch.setattr(fitness, "MOST_MEANS", most)
+    found = check_log(log, settings, POLICY)["drift"]
+    returns = np.asarray(pdis_returns(POLICY, log))
+    parts = [np.arange(i * count // most, (i + 1) * count // most) for i in range(most)]
+    assert {part.size for part in parts} <= {count // most, count // most + 1}
+    means, times = (
+        np.array([values[part].mean() for part in parts])
+        for values in (returns, np.asarray(log.episode_numbers))
+    )
+    axis, there = TimeAxis.over(log.span, 10), np.ones(most, bool)
+    flat = fit_trend(trend_design(ConstantBasis(), times, there, axis), jnp.asarray(means))
+    waves = basis.design_matrix(times, axis).T
+    signs = Rademacher(jax.random.key(VERDICT_SEED), DRAWS)
+    expected = score_test(flat.design, flat.residuals, waves, signs)
+    assert found.value == pytest.approx(float(expected.statistic), rel=1e-8)
+    assert found.p_value == pytest.approx(float(expected.p_value))
+
+
+@pytest.mark.parametrize("spare", [0, 5])
+def test_rows_come_by_time(spare: int) -> None:
+    times, present = np.array([3.0, 1.0, 2.0, 2.0]), np.ones(4, bool)
+    padded = np.append(times, np.zeros(spare)), np.append(present, np.zeros(spare, bool))
+    np.testing.assert_array_equal(rows_by_time(*padded), [1, 2, 3, 0])
+    padded[0][:4] = np.sort(times)
+    assert rows_by_time(*padded) == slice(4)
+    padded[1][1] = False
+    np.testing.assert_array_equal(rows_by_time(*padded), [0, 2, 3])
+    assert rows_by_time(np.zeros(spare), np.zeros(spare, bool)) == slice(0)

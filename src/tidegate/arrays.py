@@ -68,7 +68,7 @@ def replace_at(where: Callable[[T], Any], tree: T, values: Any) -> T:
 
 
 def with_zeros(rows: Any, count: int, axis: int = 0) -> Any:
-    """An array with `count` zeros behind it; NumPy's stay NumPy's, and are not copied if zeros lie there already."""
+    """An array with `count` zeros behind it; NumPy's stay NumPy's, with room for them they are not copied."""
     if isinstance(rows, np.ndarray):
         shape = (*rows.shape[:axis], rows.shape[axis] + count, *rows.shape[axis + 1 :])
         longer = _within_its_room(rows, shape)

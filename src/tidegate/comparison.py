@@ -387,7 +387,8 @@ class Multiscale(ComparisonTest):
 
         counts = _counted(self, tested)
         known, row_cells, present = jax.vmap(divided, (_EACH,), out_axes=(0, None, None))(series)
-        return known, Rows(*series.returns, row_cells, present)
+        difference, candidate, safe = series.returns
+        return known, Rows(difference, candidate, safe, row_cells, present)
 
     def with_rows(self, found: Comparison, rows: "Rows") -> Comparison:
         fits = {

@@ -235,7 +235,7 @@ def time_order(log: EpisodeLog) -> slice | Integers:
 
 
 def rows_by_time(times: Floats, present: Flags) -> slice | Integers:
-    """The rows that are there, in the order of time: the first ones, of which NumPy makes no copy, if they lie so."""
+    """The rows that are there, in the order of time; if they lie so, a slice, which NumPy does not copy."""
     count = int(np.count_nonzero(present))
     if present[:count].all() and np.all(times[1:count] >= times[: max(count - 1, 0)]):
         return slice(count)

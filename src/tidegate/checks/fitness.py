@@ -410,7 +410,7 @@ def _drift(settings: ForecastSettings, axis: TimeAxis, log: EpisodeLog, returns:
 
 
 def _means_of_neighbours(returns: Floats, times: Floats) -> Series:
-    """Returns in the order of time with spare rows; of very many, the means of neighbours show a trend as well."""
+    """Returns in the order of time with spare rows; of very many, the means of neighbours tell as much."""
     if returns.size > MOST_MEANS:
         ends = np.arange(1, MOST_MEANS + 1) * returns.size // MOST_MEANS
         starts, counts = np.append(0, ends[:-1]), np.diff(ends, prepend=0)

@@ -9,11 +9,13 @@ probability that is almost a function of the reward.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 
 import numpy as np
 from scipy import special
 from scipy.linalg import lapack
+from threadpoolctl import ThreadpoolController
 
 from ..arrays import Floats, Integers, Values
 from .findings import Finding, Level, found
@@ -82,8 +84,15 @@ class DecidedSteps:
 
 def leak_finding(steps: DecidedSteps) -> Finding:
     """Does the candidate's probability vary with the reward, given all that was known before?"""
-    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is reported as undetermined
+    # Of some hundred rows, a second thread gains nothing; on a busy machine the two wait for each other.
+    one_thread = _linear_algebra().limit(limits=1, user_api="blas")
+    with one_thread, np.errstate(over="ignore", invalid="ignore"):  # what is not finite is undetermined
         return _leak_finding(steps)
+
+
+@functools.cache
+def _linear_algebra() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 def _leak_finding(steps: DecidedSteps) -> Finding:

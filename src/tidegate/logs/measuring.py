@@ -30,10 +30,10 @@ Fit = Any  # a model of the episodes at even places in time, or at odd ones
 
 
 class Predictors(eqx.Module):
-    """What was fitted to a fold of the sample, by outcome and kind of values; `acts` tell of a rival without a
-    list.
+    """What was fitted to a fold of the sample, by outcome and kind of values.
 
-    `contexts` says whether the probability of an action differed from step to step of the sample.
+    `acts` predict what a rival does that does not list its probabilities. `contexts` says whether the
+    probability of an action differed from step to step of the sample.
     """
 
     values: dict[str, dict[bool, Fit]]
