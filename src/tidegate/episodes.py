@@ -223,8 +223,11 @@ class EpisodeLog(eqx.Module):
 
 def include(sha: Any, values: Any, where: Flags) -> None:
     """Add the values at some places to a hash, with their names and types."""
+    count = int(np.count_nonzero(where))
+    first = bool(where.reshape(-1)[:count].all())  # then no copy is made
     for path, leaf in jax.tree_util.tree_leaves_with_path(values):
-        rows = np.ascontiguousarray(np.asarray(leaf)[where])
+        cells = np.ascontiguousarray(leaf)
+        rows = cells.reshape(-1, *cells.shape[where.ndim :])[:count] if first else cells[where]
         sha.update(f"{jax.tree_util.keystr(path)} {rows.dtype} {rows.shape}".encode())
         sha.update(rows.data)
 

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import equinox as eqx
@@ -192,7 +193,11 @@ def tested(
 ) -> tuple[Tested, ...]:
     """The safety test at each of these levels, on parts of a log that `with_room` has made; in 64-bit, if
     the caller is."""
-    axis, outcomes = compare_at(settings, candidate, safe, held_out, training, margin=margin, levels=levels)
+    with ThreadPoolExecutor(1) as beside:  # of a long log, hashing takes as long as the comparison
+        data_hash = beside.submit(held_out.log.digest)
+        axis, outcomes = compare_at(
+            settings, candidate, safe, held_out, training, margin=margin, levels=levels
+        )
     first = decision_record(
         settings,
         candidate,
@@ -201,6 +206,7 @@ def tested(
         axis,
         outcomes[0],
         seed,
+        data_hash=data_hash.result(),
         training=training,
         level=levels[0],
         margin=margin,
@@ -309,6 +315,7 @@ def decision_record(
     outcome: Comparison,
     seed: int,
     *,
+    data_hash: str | None = None,
     training: TrainingEpisodes | None = None,
     level: float | None = None,
     margin: float = 0.0,
@@ -324,7 +331,7 @@ def decision_record(
         advantage=_advantage(outcome, settings, level, margin),
         settings=describe_settings(settings),
         seed=seed,
-        data_hash=log.digest(),
+        data_hash=data_hash or log.digest(),
         training_hash=None if training is None else training.log.digest(),
         policy_hashes={"candidate": candidate.digest(), "safe": safe.digest()},
         versions=versions(),

@@ -26,7 +26,7 @@ from .formats import Format, format_of, reading
 from .frames import MINARI
 from .index import EpisodeIndex, index_of
 from .keys import episode_keys
-from .memory import MemoryLimit, give_back, hold_freed
+from .memory import MemoryLimit, give_back
 from .parts import action_labels, require_parts
 from .pieces import POSITION
 from .reading import LoadedLog, checked_log, misplaced_caveat, notes_on
@@ -150,7 +150,6 @@ def _known(rows: LogRows, columns: Columns, limit: MemoryLimit, engine: Engine, 
     empty, names = rows.pieces.empty, tuple(rows.schema)
     require_parts(empty, columns)
     stage(f"finding the episodes in {rows.num_rows:,} rows")
-    hold_freed()
     share = share_of_sample(rows.num_rows)
     index, chosen = index_of(rows, columns, engine, names=names, share=share)
     give_back()

@@ -26,7 +26,7 @@ from .engines import Engine, Threads
 from .exchange import Bucket, Exchanged, exchange
 from .formats import Format
 from .index import identifying, in_step_order, whole_episodes
-from .memory import MemoryLimit
+from .memory import MemoryLimit, hold_freed
 from .pieces import Pieces, batches
 from .scratch import scratch_folder
 from .sources import Source
@@ -134,6 +134,7 @@ def open_rows(
         raise LogError("the log has no rows.", expected="at least one episode with one step")
     known = identifying(columns, pieces.schema)
     pieces.require([*known, *(names or ())])
+    hold_freed()
     stage("looking at the order of the rows")
     cuts = cuts_between_episodes(pieces, columns, limit)
     if cuts is not None:
