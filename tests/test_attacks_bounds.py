@@ -131,10 +131,10 @@ def test_an_endless_episode_is_refused_while_it_is_streamed(many_rows: Path) -> 
 
 
 def test_a_stream_of_too_many_episodes_is_stopped(tmp_path: Path) -> None:
-    frame = steps(np.ones(50_000, int))
+    frame = steps(np.ones(1_000_000, int))
     frame.write_parquet(tmp_path / "log.parquet")
-    with pytest.raises(LogError, match=r"a forecast from 50,000 episodes would take about 40 MB"):
-        evaluate(LogFile(tmp_path / "log.parquet", memory_limit="38MB"), policy="behavior", stream=True)
+    with pytest.raises(LogError, match=r"a forecast from 1,000,000 episodes would take about 500 MB"):
+        evaluate(LogFile(tmp_path / "log.parquet", memory_limit="480MB"), policy="behavior", stream=True)
 
 
 @pytest.mark.parametrize("name", ["bomb.csv.gz", "bomb.jsonl.gz", "bomb.parquet.gz", "bomb.gz"])

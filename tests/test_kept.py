@@ -150,17 +150,23 @@ def test_several_threads_and_a_folder_that_cannot_be_written(folder: Path) -> No
     assert float(run(values)) == found[0]
 
 
-def test_one_program_serves_lookaheads_levels_and_lengths(folder: Path) -> None:
-    """As a user tries them one after the other: nothing is traced again."""
+def test_programs_serve_lookaheads_levels_and_lengths(folder: Path) -> None:
+    """As a user tries them one after the other: of two programs, only the smaller is made for a longer log."""
     settings = multiscale_forecast(SETTINGS)
     safe = tg.SoftmaxPolicy([0.0, 0.0, 0.0])
-    for count, lookahead, alpha in ((230, 5, 0.05), (230, 7, 0.05), (230, 5, 0.1), (237, 6, 0.02)):
+    made = []
+    for count, lookahead, alpha in (
+        (230, 5, 0.05), (230, 7, 0.05), (230, 5, 0.1), (237, 6, 0.02), (500, 5, 0.05),
+    ):  # fmt: skip
         chosen = tg.ForecastSettings(
             lookahead, settings.test, alpha=alpha, draws=200, value_model=settings.value_model
         )
         seen, held_out = with_room(chosen, None, tg.HeldOutEpisodes(log_of(count)))
         compare_once(chosen, POLICY, safe, held_out, seen)
-    assert len(programs(folder)) == 1
+        made.append({one.name: one.stat().st_size for one in programs(folder)})
+    assert [len(one) for one in made] == [2, 2, 2, 2, 3]
+    (longer,) = made[-1].keys() - made[0].keys()
+    assert made[-1][longer] < max(made[0].values()) / 2
 
 
 @pytest.mark.parametrize("lookahead", [1, 5, 64, 65])

@@ -9,7 +9,7 @@ from .opening import OpenLog
 from .settings import PlainSettings
 
 # Measured with `gate`, `evaluate` and `check` on logs of 0.2 to 10 million episodes, and rounded up.
-EPISODE_BYTES = {Preset.MULTISCALE: 800, Preset.PAPER: 800}
+EPISODE_BYTES = {Preset.MULTISCALE: 500, Preset.PAPER: 800}
 STEP_BYTES = 500
 VALUE_BYTES = 500  # of each action at each step, where a model predicts what it is worth
 LATEST = "use the latest part of the log"
