@@ -1,8 +1,8 @@
 """How fast, and in how much memory, is a log read that does not fit into memory?
 
-    python benchmarks/scale.py ordered FOLDER [episodes]       10 million episodes of ten steps, in order
-    python benchmarks/scale.py shuffled FOLDER [rows [files]]  20 million rows, shuffled over 20 files
-    python benchmarks/scale.py episodes FOLDER                 10⁴ to 10⁷ episodes of one step
+    python benchmarks/scale.py ordered FOLDER [episodes [steps]]  10 million episodes of ten steps, in order
+    python benchmarks/scale.py shuffled FOLDER [rows [files]]     20 million rows, shuffled over 20 files
+    python benchmarks/scale.py episodes FOLDER                    10⁴ to 10⁷ episodes of one step
 
 What is missing in FOLDER is written there first. *ordered* runs `gate` with two policies and a guardrail from
 end to end. Its peers only compute what it starts with: the per-decision importance-sampling returns of both
@@ -214,10 +214,10 @@ def compare(cases: list[Case], log: Path, rows: int) -> None:
             )
 
 
-def ordered(folder: Path, episodes: int = EPISODES) -> None:
+def ordered(folder: Path, episodes: int = EPISODES, steps: int = 10) -> None:
     import polars as pl
 
-    log = written_log(folder, episodes, 10)
+    log = written_log(folder, episodes, steps)
     rows = int(pl.scan_parquet(log).select(pl.len()).collect().item())
     print(f"{rows:,} rows of {episodes:,} episodes in order\n")
     compare(ORDERED, log, rows)
