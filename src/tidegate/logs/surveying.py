@@ -64,13 +64,17 @@ def _listed(source: Source) -> Sequence[Source]:
 def _files(source: Source, format: Format | None) -> list[_File]:
     if is_url(source):
         return _stored(str(source), format)
+    if source == "-":
+        raise LogError(
+            "standard input can be read only once, so not in parts.",
+            remedy="Save it to a file first, or leave out `stream`, `engine` and `workers`.",
+        )
     if not (isinstance(source, str | Path) and Path(source).is_dir()):
         return [_File(str(path), path.name) for path in source_paths(source)]
     folder = Path(source).absolute()
-    inside = [
-        path.relative_to(folder) if path.is_relative_to(folder) else path
-        for path in table_files(folder) or _visible(folder)
-    ]
+    live = table_files(str(folder))
+    paths = _visible(folder) if live is None else [Path(one) for one in live]
+    inside = [path.relative_to(folder) if path.is_relative_to(folder) else path for path in paths]
     if not inside:
         raise LogError(f"the folder {source} holds no log.", expected="files such as *.parquet in it")
     return [_File(str(folder / one), one.as_posix(), _partition(one)) for one in inside]
@@ -88,14 +92,25 @@ def _visible(folder: Path) -> list[Path]:
 def _stored(url: str, format: Format | None) -> list[_File]:
     """The files of a URL, which may have a glob or name a folder; polars finds them."""
     kind = format or format_of(Path(url)) or Format.PARQUET
-    if kind in TEXTS and url.startswith(LOCAL):
-        return _files(unquote(url.removeprefix(LOCAL)), format)
+    local = unquote(url.removeprefix(LOCAL)) if url.startswith(LOCAL) else None
+    if local is not None and (kind in TEXTS or Path(local).is_dir()):
+        return _files(local, format)
     if kind not in LISTED:
         raise LogError(
             f"{url} holds {kind.value}, which cannot be read where it is stored.",
             expected="Parquet or Arrow IPC at a URL",
             remedy="Copy it to a disk, or convert it.",
         )
+    live = table_files(url) if _may_be_folder(url) else None
+    return [_File(one, Path(one).name, _partition(Path(one))) for one in live or _listed_files(url, kind)]
+
+
+def _may_be_folder(url: str) -> bool:
+    """Whether a URL may name a folder; one with a glob in it names files."""
+    return not set("*?[") & set(url) and (url.endswith("/") or format_of(Path(url)) is None)
+
+
+def _listed_files(url: str, kind: Format) -> list[str]:
     try:
         found = LISTED[kind](url).group_by(POSITION, maintain_order=True).len().collect()
     except (*PARSER_ERRORS, OSError) as error:
@@ -104,8 +119,7 @@ def _stored(url: str, format: Format | None) -> list[_File]:
             expected="files in a store",
             remedy="Check the address, and the credentials that the store's own tools use.",
         ) from error
-    paths = [Path(one) for one in found[POSITION]]
-    return [_File(url, path.name, _partition(path)) for url, path in zip(found[POSITION], paths, strict=True)]
+    return found[POSITION].to_list()
 
 
 # How files at URLs are listed: with a column of the file that each row is in.
