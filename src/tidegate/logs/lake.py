@@ -3,6 +3,7 @@
 Such a folder also holds files of rows that were replaced or deleted; the table's own log says which are live.
 """
 
+import os
 import re
 from collections.abc import Callable
 from importlib import import_module
@@ -14,12 +15,15 @@ import polars as pl
 
 from ..errors import LogError, SettingsError
 from .formats import PARSER_ERRORS
-from .sources import is_url
+from .sources import CREDENTIALS, is_url
 
 DELTA_LOG, ICEBERG_LOG = "_delta_log/*.json", "metadata/*.metadata.json"
 # What a file then holds is not what the table says: rows that are deleted, names that were changed.
 NOT_AS_WRITTEN = {"deletionVectors": "deletion vectors", "columnMapping": "mapped column names"}
+# What polars and the reader of Delta take from the environment by themselves, and that of Iceberg does not.
+STORE = {"AWS_ENDPOINT_URL": "s3.endpoint", "AWS_REGION": "s3.region"}
 FILE = "file"
+REWRITE = "Write the rows to a new table, or as Parquet files."
 
 
 def table_files(place: str) -> list[str] | None:
@@ -46,7 +50,7 @@ def _listed(place: str, pattern: str, *, first: bool = False) -> list[str]:
         raise LogError(
             f"{place} cannot be listed ({str(error).strip().splitlines()[0]}).",
             expected="a folder in a store",
-            remedy="Check the address, and the credentials that the store's own tools use.",
+            remedy=CREDENTIALS,
         ) from error
     return found
 
@@ -65,7 +69,8 @@ def _iceberg_files(place: str) -> list[str]:
     newest = max(_listed(place, ICEBERG_LOG), key=_version)
 
     def opened() -> list[Any]:
-        table = import_module("pyiceberg.table").StaticTable.from_metadata(newest)
+        given = {name: os.environ[key] for key, name in STORE.items() if key in os.environ}
+        table = import_module("pyiceberg.table").StaticTable.from_metadata(newest, given)
         return [*table.scan().plan_files()]
 
     tasks = _opened("Iceberg", place, opened)
@@ -91,7 +96,7 @@ def _opened(kind: str, place: str, open_table: Callable[[], Any]) -> Any:
     except Exception as error:  # whatever the reader raises
         raise LogError(
             f"{place} cannot be read as a table of {kind} ({str(error).strip().splitlines()[0]}).",
-            remedy="Name its live files, as in 'folder/*.parquet', or write the table again.",
+            remedy=CREDENTIALS if is_url(place) else REWRITE,
         ) from error
 
 
@@ -99,7 +104,7 @@ def _not_as_written(kind: str, place: str, what: str) -> LogError:
     return LogError(
         f"the table {place} of {kind} has {what}.",
         expected="files that hold the rows of the table as they stand",
-        remedy="Write the rows to a new table, or as Parquet files.",
+        remedy=REWRITE,
     )
 
 

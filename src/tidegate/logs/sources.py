@@ -16,6 +16,7 @@ from .frames import frame_in_memory, minari_frame
 from .memory import MemoryLimit, memory_limit
 from .table import Places, Table
 
+CREDENTIALS = "Check the address, and the credentials that the store's own tools use."
 Source: TypeAlias = str | Path | Sequence[str | Path] | Any
 
 

@@ -15,7 +15,7 @@ from .frames import frame_in_memory, minari_frame
 from .lake import table_files
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
-from .sources import Source, bytes_of, is_url, source_paths, stacked, told_apart
+from .sources import CREDENTIALS, Source, bytes_of, is_url, source_paths, stacked, told_apart
 from .text_survey import surveyed_text
 from .texts import TEXTS, opened
 
@@ -117,7 +117,7 @@ def _listed_files(url: str, kind: Format) -> list[str]:
         raise LogError(
             f"{url} cannot be read as {kind.value} ({str(error).strip().splitlines()[0]}).",
             expected="files in a store",
-            remedy="Check the address, and the credentials that the store's own tools use.",
+            remedy=CREDENTIALS,
         ) from error
     return found[POSITION].to_list()
 
