@@ -18,7 +18,7 @@ from tidegate.commands.opening import LogFile, open_log
 from tidegate.logs import read_log
 
 FRAME = log_of(episodes=200)
-ASKED: dict[str, Any] = {"candidate": "column:new_prob", **SETTINGS}
+ASKED: dict[str, Any] = {"policy": "column:new_prob", **SETTINGS}
 HALF = 100
 NUMBERS = FRAME.drop("began")
 
@@ -114,13 +114,13 @@ def test_a_log_in_a_store_gives_the_record_of_its_copy_on_disk(store: Path) -> N
     (bucket / "log").mkdir(parents=True)
     for number, part in enumerate((shuffled[:HALF], shuffled[HALF:])):
         part.write_parquet(bucket / "log" / f"part{number}.parquet")
-    expected = content(commands.gate(NUMBERS, **ASKED))
+    expected = content(commands.evaluate(NUMBERS, **ASKED))
     for source in ("s3://bucket/log/", "s3://bucket/log/*.parquet"):
-        assert content(commands.gate(source, **ASKED, stream=True)) == expected
-    assert content(commands.gate("s3://bucket/log/", **ASKED, stream=False)) == expected
+        assert content(commands.evaluate(source, **ASKED, stream=True)) == expected
+    assert content(commands.evaluate("s3://bucket/log/", **ASKED, stream=False)) == expected
     for missing in ("s3://bucket/other/*.parquet", "s3://elsewhere/log.parquet", "s3://elsewhere/log/"):
         with pytest.raises(LogError, match=rf"^{missing[:12]}.*Check the address, and the credentials"):
-            commands.gate(missing, **ASKED)
+            commands.evaluate(missing, **ASKED)
 
 
 @pytest.mark.filterwarnings("ignore")  # the readers' own

@@ -401,16 +401,18 @@ def test_empty_cells_that_nobody_maps_change_no_bit(
     """Wherever they lie: a file of the log may hold nothing but them in some column."""
     holes = with_holes(frame)
     asked: dict[str, Any] = {"candidate": "column:new_prob", "guardrails": ["complaints:0.1"], **SETTINGS}
-    held, streamed = both(commands.gate, holes, **asked)
-    assert streamed == held
     shuffled = cut(holes, tmp_path, 6, 4)
+    held = content(commands.gate(holes, **asked, stream=False))
     assert content(commands.gate(shuffled, **asked, workers=2)) == held
+    asked = {"policy": "column:new_prob", "columns": {"outcomes": "complaints"}, **SETTINGS}
+    held, streamed = both(commands.check, holes, **asked)
+    assert streamed == held
     ordered = cut(holes, tmp_path, 6, None)
     first = pl.read_parquet(ordered[0])
     assert first["later"].null_count() == first.height
     first.with_columns(later=None).write_parquet(ordered[0])  # a column of no type at all
     for stream in (False, True):
-        assert content(commands.gate(ordered, **asked, stream=stream)) == held
+        assert content(commands.check(ordered, **asked, stream=stream)) == held
 
 
 @pytest.mark.parametrize("write", ["write_csv", "write_ndjson"])
