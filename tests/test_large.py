@@ -438,10 +438,11 @@ def test_an_empty_cell_in_a_part_of_the_log_is_named(
 ) -> None:
     """Also where the column holds names, which are numbered over the whole log."""
     rows = pl.int_range(pl.len())
-    columns = {"page": pl.lit("home"), "load": 1.0, "action": pl.concat_str(pl.lit("arm "), "action")}
-    emptied = pl.when(rows != 700).then(pl.col(column)).alias(column)
-    files = cut(frame.with_columns(**columns).with_columns(emptied), tmp_path, 3, None)
-    asked = {"candidate": "column:new_prob", "features": "page,load", **SETTINGS}
+    named = frame.with_columns(
+        page=pl.lit("home"), load=1.0, action=pl.concat_str(pl.lit("arm "), "action")
+    ).with_columns(pl.when(rows != 700).then(pl.col(column)).alias(column))
+    files = cut(named, tmp_path, 3, None)
+    asked: dict[str, Any] = {"candidate": "column:new_prob", "features": "page,load", **SETTINGS}
     for stream in (False, True):
         with pytest.raises(TidegateError) as refused:
             commands.gate(files, **asked, stream=stream)
