@@ -69,6 +69,23 @@ def test_only_the_live_files_of_a_table_are_its_log(write: Any, tmp_path: Path) 
     require_the_log(folder)
 
 
+PARTS = ["log/*.parquet", "log/**/*.parquet", "log/*", "log/day=3/part-*", "log/data/*.parquet", "log/data/"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("mark", ["_delta_log/0.json", "metadata/v1.metadata.json"])
+def test_a_part_of_a_table_is_not_read_with_the_rows_that_were_replaced(
+    part: str, mark: str, store: Path, tmp_path: Path
+) -> None:
+    for folder, place in ((tmp_path, str(tmp_path)), (store / "parts", "s3://parts")):
+        for name in (mark, "data/a.parquet"):
+            (folder / "log" / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "log" / name).write_text("{}")
+        for stream in (False, True):
+            with pytest.raises(LogError, match=rf"a part of the table {place}/log, .*Name the table itself"):
+                open_log(LogFile(f"{place}/{part}", stream=stream))
+
+
 @pytest.mark.filterwarnings("ignore")
 def test_a_table_whose_files_hold_deleted_rows_is_refused(tmp_path: Path) -> None:
     delta(tmp_path / "log")

@@ -15,26 +15,49 @@ import polars as pl
 
 from ..errors import LogError, SettingsError
 from .formats import PARSER_ERRORS
-from .sources import CREDENTIALS, is_url
+from .urls import CREDENTIALS, is_url
 
 DELTA_LOG, ICEBERG_LOG = "_delta_log/*.json", "metadata/*.metadata.json"
 # What a file then holds is not what the table says: rows that are deleted, names that were changed.
 NOT_AS_WRITTEN = {"deletionVectors": "deletion vectors", "columnMapping": "mapped column names"}
 # What polars and the reader of Delta take from the environment by themselves, and that of Iceberg does not.
 STORE = {"AWS_ENDPOINT_URL": "s3.endpoint", "AWS_REGION": "s3.region"}
+ICEBERG_DATA = "data"  # the folder of a table's files
+WILD = "*?["  # what a pattern of names has
 FILE = "file"
 REWRITE = "Write the rows to a new table, or as Parquet files."
 
 
 def table_files(place: str) -> list[str] | None:
-    """The live files of a table, in the order of their names; None if the folder is none."""
+    """The live files of a table, in the order of their names; None if the folder is none, nor part of one."""
     for log, files in ((DELTA_LOG, _delta_files), (ICEBERG_LOG, _iceberg_files)):
         if _listed(place, log, first=True):
             found = sorted(files(place))
             if not found:
                 raise LogError(f"the table {place} has no rows.", expected="one row per step")
             return found
+    refuse_part_of_table(f"{place.rstrip('/')}/")
     return None
+
+
+def refuse_part_of_table(place: str) -> None:
+    """A pattern, or a folder inside a table, also names files of rows that were replaced."""
+    plain = re.split(f"[{re.escape(WILD)}]", place)[0]
+    folder = plain.rpartition("/")[0] or "/" if "/" in plain else "."
+    while not _is_table(folder):
+        above, _, inner = folder.rstrip("/").rpartition("/")
+        if not above or not (inner == ICEBERG_DATA or "=" in inner):
+            return
+        folder = above
+    raise LogError(
+        f"{place} is a part of the table {folder}, which may hold rows that were replaced or deleted.",
+        expected="a whole table, whose own log says which rows are live",
+        remedy=f"Name the table itself, {folder}.",
+    )
+
+
+def _is_table(place: str) -> bool:
+    return any(_listed(place, log, first=True) for log in (DELTA_LOG, ICEBERG_LOG))
 
 
 def _listed(place: str, pattern: str, *, first: bool = False) -> list[str]:

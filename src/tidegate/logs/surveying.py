@@ -12,12 +12,13 @@ import polars as pl
 from ..errors import LogError
 from .formats import GZIP, HEAD, PARSER_ERRORS, Format, empty_file, format_of, guess, parse, reading
 from .frames import frame_in_memory, minari_frame
-from .lake import table_files
+from .lake import WILD, refuse_part_of_table, table_files
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
-from .sources import CREDENTIALS, Source, bytes_of, is_url, source_paths, stacked, told_apart
+from .sources import Source, bytes_of, source_paths, stacked, told_apart
 from .text_survey import surveyed_text
 from .texts import TEXTS, opened
+from .urls import CREDENTIALS, is_url
 
 LOCAL = "file://"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called in place of a missing value
@@ -101,13 +102,17 @@ def _stored(url: str, format: Format | None) -> list[_File]:
             expected="Parquet or Arrow IPC at a URL",
             remedy="Copy it to a disk, or convert it.",
         )
-    live = table_files(url) if _may_be_folder(url) else None
-    return [_File(one, Path(one).name, _partition(Path(one))) for one in live or _listed_files(url, kind)]
+    files = _live_files(url) or _listed_files(url, kind)
+    return [_File(one, Path(one).name, _partition(Path(one))) for one in files]
 
 
-def _may_be_folder(url: str) -> bool:
-    """Whether a URL may name a folder; one with a glob in it names files."""
-    return not set("*?[") & set(url) and (url.endswith("/") or format_of(Path(url)) is None)
+def _live_files(url: str) -> list[str] | None:
+    """Those of a table; None if the URL names other files."""
+    if set(WILD) & set(url):
+        refuse_part_of_table(url)
+        return None
+    one_file = format_of(Path(url)) is not None and not url.endswith("/")
+    return None if one_file else table_files(url)
 
 
 def _listed_files(url: str, kind: Format) -> list[str]:
