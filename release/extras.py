@@ -17,7 +17,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 TRIALS = PROJECT / "release" / "smoke_extras.py"
 PIP = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
 PINS = ["-c", str(PROJECT / "constraints.txt")]
-TRIED = ("serve", "sign", "gymnasium", "minari", "ray")
+TRIED = ("serve", "sign", "gymnasium", "minari", "lake", "ray")
 
 
 def main() -> int:

@@ -24,7 +24,7 @@ PROJECT = Path(__file__).resolve().parent.parent
 PAGE = PROJECT / "docs" / "reference" / "install.md"
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 PINS = ["-c", str(PROJECT / "constraints.txt")]
-EXTRAS = ("serve", "sign", "gymnasium", "minari", "ray", "gpu")
+EXTRAS = ("serve", "sign", "gymnasium", "minari", "lake", "ray", "gpu")
 MEASURED = re.compile(r"(?<=<!-- measured -->\n).*?(?=<!-- end -->)", re.DOTALL)
 TOOLS = ("pip", "setuptools", "_distutils", "distutils")
 RUNS = 10

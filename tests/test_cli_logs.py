@@ -163,6 +163,9 @@ def test_a_stream_gives_the_same_forecast(shell: Shell) -> None:
     refused = shell("watch", "log.csv", "--safe", "column:new_prob", "--stream")
     assert refused.code == 2
     assert "cannot be streamed" in refused.err
+    refused = shell("evaluate", "log.csv", "--policy", "behavior", "--no-stream", "--engine", "ray")
+    assert refused.code == 2
+    assert "Leave out --engine or --no-stream." in refused.err
 
 
 def test_improve_saves_a_policy_that_the_gate_tests_on_unseen_episodes(shell: Shell) -> None:

@@ -59,7 +59,7 @@ def test_a_node_that_is_lost_changes_no_bit(cluster: Any, tmp_path: Path, seed: 
     frame, stage = log_of(episodes=EPISODES), LosingANode(cluster)
     files = cut(frame, tmp_path, FILES, seed)
     expected = content(commands.gate(frame, **ASKED, stream=False))
-    found = content(commands.gate(files, **ASKED, stream=True, engine="ray", scratch=tmp_path, stage=stage))
+    found = content(commands.gate(files, **ASKED, engine="ray", scratch=tmp_path, stage=stage))
     assert stage.lost.is_set(), "the scan was over before the node was lost"
     stage.timer.join()
     assert found == expected

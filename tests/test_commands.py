@@ -317,6 +317,9 @@ def test_improve_replays_to_the_bit(improved: wf.Improvement, tmp_path: Path) ->
     assert record == tmp_path / "found.decision.json"
     assert tg.load_policy(tmp_path / "found.json").digest() == improved.training.policy_hash
     assert wf.verify(record, LOG).outcome is wf.Outcome.IDENTICAL
+    older = improved.to_dict()
+    del older["search"]["search_memory"]  # a record from when there was no choice
+    assert wf.verify(resealed(older), LOG).outcome is wf.Outcome.IDENTICAL
 
 
 def test_a_later_gate_does_not_test_on_training_episodes(improved: wf.Improvement, tmp_path: Path) -> None:

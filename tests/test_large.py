@@ -190,14 +190,12 @@ def test_every_command_reads_a_log_in_parts(
     assert content(function(frame, **asked, stream=False)) == streamed
 
 
-def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
-    frame: pl.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(frame: pl.DataFrame, tmp_path: Path) -> None:
     from tidegate.commands import improvement
 
-    asked: dict[str, Any] = {"features": "context", "steps": 30, **SETTINGS}
-    monkeypatch.setattr(improvement, "SEARCH_BYTES", 500 * 2000)
+    asked: dict[str, Any] = {"features": "context", "steps": 30, "search_memory": "1MB", **SETTINGS}
     found = commands.improve(frame, **asked, stream=True)
+    assert found.to_dict()["search"]["search_memory"] == "1MB"
     assert content(commands.improve(frame, **asked, stream=False)) == content(found)
     assert found.training.num_training < 0.4 * EPISODES
     assert any("as many as it can hold in 1 MB" in note for note in found.gate.provenance.notes)
@@ -215,6 +213,21 @@ def test_what_improve_finds_in_a_large_log_is_tested_on_the_rest(
     assert content(gated)["advantage"] == content(found)["advantage"]
 
 
+def test_a_search_holds_as_many_steps_as_it_is_given_room_for(frame: pl.DataFrame) -> None:
+    from tidegate.commands.improvement import searched_share
+
+    opened = open_log(LogFile(frame, stream=True))
+    shares = [searched_share(opened, 0.5, room) for room in (10**5, 10**6, 2 * 10**6, 10**7)]
+    bytes_a_step = 500 + 3 * 500
+    assert shares == [*(room / bytes_a_step / frame.height for room in (10**5, 10**6, 2 * 10**6)), 0.5]
+
+
+def test_a_search_that_the_log_leaves_no_memory_for_is_refused(frame: pl.DataFrame) -> None:
+    asked: dict[str, Any] = {"features": "context", "train_fraction": 0.95, "draws": 50, **SETTINGS}
+    with pytest.raises(TidegateError, match=r"a search on 2,\d{3} steps would take about 4.*`search_memory`"):
+        commands.improve(frame, **asked, memory_limit="4MB", stream=True)
+
+
 @pytest.mark.parametrize("sample_steps", [10**9, 1500], ids=["all steps", "a sample"])
 def test_what_improve_finds_in_unequal_episodes_does_not_depend_on_how_they_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_steps: int
@@ -226,6 +239,27 @@ def test_what_improve_finds_in_unequal_episodes_does_not_depend_on_how_they_are_
     assert streamed == held
     again = commands.improve(cut(unequal(), tmp_path, 4, seed=2), **asked, stream=True, workers=2)
     assert content(again) == held
+
+
+@pytest.mark.parametrize("asked", [{"workers": 2}, {"engine": "ray"}], ids=["workers", "ray"])
+def test_whoever_says_who_reads_the_parts_gets_a_log_in_parts(
+    asked: dict[str, Any], frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    """However short it is; and where it cannot be in parts, is told so."""
+    assert LogFile(frame, **asked).asking_for_parts == next(iter(asked))
+    with pytest.raises(TidegateError, match=r"the log is to be held.*Leave out `\w+` or `stream=False`"):
+        LogFile(frame, **asked, stream=False)
+    with pytest.raises(TidegateError, match=r"all steps.*cannot be streamed. Leave out `\w+`"):
+        commands.watch(frame, safe="column:old_prob", **asked)
+    with pytest.raises(TidegateError, match=r"an EpisodeLog .*cannot be streamed"):
+        open_log(LogFile(read_log(frame).log, **asked))
+    with pytest.raises(TidegateError, match=r"standard input .* not in parts"):
+        open_log(LogFile("-", **asked))
+
+
+def test_workers_read_a_short_log(frame: pl.DataFrame) -> None:
+    assert open_log(LogFile(frame)).large is None
+    assert open_log(LogFile(frame, workers=2)).large is not None
 
 
 def test_verify_replays_a_streamed_decision(frame: pl.DataFrame, tmp_path: Path) -> None:
@@ -341,6 +375,78 @@ def test_a_wrong_number_in_the_middle_is_named_by_file_and_row(
     told = str(refused.value)
     assert sentence in told
     assert f"part{row // size}.parquet, row {row % size + 1}" in told
+
+
+def with_holes(frame: pl.DataFrame) -> pl.DataFrame:
+    """Columns that nobody maps, with cells that nobody filled: of names, of numbers, of truth values."""
+    row = pl.int_range(pl.len())
+    return frame.with_columns(
+        page=pl.when(row % 7 < 5).then(pl.concat_str(pl.lit("page "), row % 3)),
+        load=pl.when(row % 5 > 0).then(row % 11 / 4),
+        member=pl.when(row % 3 > 0).then(row % 2 == 0),
+        later=pl.when(row > 1500).then(row % 13),
+        returns=pl.when(row % 4 > 0).then(1.0),
+    )
+
+
+def by_load(states: pl.DataFrame) -> Any:
+    """A policy that looks at cells of which some are empty."""
+    good = (states["load"].fill_null(0.0) > 1) & (states["page"].fill_null("page 0") == "page 1")
+    return np.where(good.to_numpy()[:, None], [0.6, 0.2, 0.2], [0.3, 0.3, 0.4])
+
+
+def test_empty_cells_that_nobody_maps_change_no_bit(
+    frame: pl.DataFrame, tmp_path: Path, no_room: None
+) -> None:
+    """Wherever they lie: a file of the log may hold nothing but them in some column."""
+    holes = with_holes(frame)
+    asked: dict[str, Any] = {"candidate": "column:new_prob", "guardrails": ["complaints:0.1"], **SETTINGS}
+    shuffled = cut(holes, tmp_path, 6, 4)
+    held = content(commands.gate(holes, **asked, stream=False))
+    assert content(commands.gate(shuffled, **asked, workers=2)) == held
+    asked = {"policy": "column:new_prob", "columns": {"outcomes": "complaints"}, **SETTINGS}
+    held, streamed = both(commands.check, holes, **asked)
+    assert streamed == held
+    ordered = cut(holes, tmp_path, 6, None)
+    first = pl.read_parquet(ordered[0])
+    assert first["later"].null_count() == first.height
+    first.with_columns(later=None).write_parquet(ordered[0])  # a column of no type at all
+    for stream in (False, True):
+        assert content(commands.check(ordered, **asked, stream=stream)) == held
+
+
+@pytest.mark.parametrize("write", ["write_csv", "write_ndjson"])
+def test_empty_cells_of_text_are_those_of_the_table(write: str, frame: pl.DataFrame, tmp_path: Path) -> None:
+    holes = with_holes(frame.drop("began"))
+    getattr(holes, write)(tmp_path / "log.txt")
+    asked: dict[str, Any] = {"policy": "column:new_prob", **SETTINGS}
+    held = content(commands.check(holes, **asked, stream=False))
+    for stream in (False, True):
+        assert content(commands.check(tmp_path / "log.txt", **asked, stream=stream)) == held
+
+
+def test_a_policy_that_looks_at_empty_cells_is_measured_alike(frame: pl.DataFrame, tmp_path: Path) -> None:
+    holes = with_holes(frame)
+    asked: dict[str, Any] = {"policy": "python:tests.test_large:by_load", **SETTINGS}
+    held = content(commands.evaluate(holes, **asked, stream=False))
+    assert content(commands.evaluate(cut(holes, tmp_path, 6, 4), **asked, workers=2)) == held
+
+
+@pytest.mark.parametrize("column", ["page", "load", "action"])
+def test_an_empty_cell_in_a_part_of_the_log_is_named(
+    column: str, frame: pl.DataFrame, tmp_path: Path
+) -> None:
+    """Also where the column holds names, which are numbered over the whole log."""
+    rows = pl.int_range(pl.len())
+    named = frame.with_columns(
+        page=pl.lit("home"), load=1.0, action=pl.concat_str(pl.lit("arm "), "action")
+    ).with_columns(pl.when(rows != 700).then(pl.col(column)).alias(column))
+    files = cut(named, tmp_path, 3, None)
+    asked: dict[str, Any] = {"candidate": "column:new_prob", "features": "page,load", **SETTINGS}
+    for stream in (False, True):
+        with pytest.raises(TidegateError) as refused:
+            commands.gate(files, **asked, stream=stream)
+        assert f"part0.parquet, row 701: column '{column}' has 1 missing value" in str(refused.value)
 
 
 @pytest.mark.parametrize("stream", [False, True])

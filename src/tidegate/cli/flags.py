@@ -121,10 +121,17 @@ class LogFlags:
         _limits("scratch", "Where rows of scattered episodes are brought together; default $TMPDIR.", "DIR"),
     ] = None
     engine: Annotated[
-        str, _limits("engine", "Who reads a log that is not held: threads, or ray for a cluster.")
+        str,
+        _limits(
+            "engine",
+            "Who reads the parts of a log: threads, or ray for a cluster, which takes short logs too.",
+        ),
     ] = "threads"
     workers: Annotated[
-        int | None, _limits("workers", "How many parts are read at the same time; default all cores.", "N")
+        int | None,
+        _limits(
+            "workers", "How many parts are read at the same time, of short logs too; default all cores.", "N"
+        ),
     ] = None
 
     def file(self) -> "LogFile":
@@ -212,6 +219,14 @@ class SearchFlags:
         float, _search("entropy", "Bonus for randomness, in standard deviations of a return.")
     ] = 0.1
     train_fraction: Annotated[float, _search("train-fraction", "Share of the episodes to search on.")] = 0.5
+    search_memory: Annotated[
+        str,
+        _search(
+            "search-memory",
+            "Memory of the search: no more episodes of a large log are searched than fit.",
+            "SIZE",
+        ),
+    ] = "2GiB"
     min_probability: Annotated[
         float,
         _search("min-probability", "Least probability of every action, in test and production, as in 0.02."),

@@ -73,6 +73,7 @@ class NamedSearch(Named, total=False):
     learning_rate: float
     entropy: float
     train_fraction: float
+    search_memory: int | str
     min_probability: float
 
 

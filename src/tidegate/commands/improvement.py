@@ -9,7 +9,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from ..arrays import in_double
+from ..arrays import Integers, in_double
 from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
 from ..errors import LogError
 from ..gates.guardrails import Guardrail
@@ -18,7 +18,7 @@ from ..gates.signatures import PrivateKey, signed
 from ..inputs import seed_of
 from ..logs import LoadedLog, resolve_policy
 from ..logs.fitting import action_names
-from ..logs.memory import in_words
+from ..logs.memory import in_words, size_of
 from ..logs.saved import file_of
 from ..policies import LoggedPolicy, ParametricPolicy, Policy
 from ..reasons import Reason, Status, Verdict
@@ -43,7 +43,6 @@ from .trials import Trial
 
 MIN_TRAINING = 2
 SEARCH_DRAWS = 200
-SEARCH_BYTES = 2 * 2**30  # that the search on a large log may take
 FOUND = "found by search"
 SEARCHED = (
     "The search saw {share:.2%} of the episodes, as many as it can hold in {room}; all others were left for "
@@ -139,10 +138,12 @@ def improve(
     over = wanted.settings.over(opened.span, opened.loaded.time)
     require_room(opened, over, safe_policy, None)
     require_exploration(choices, opened.log)
-    share = searched_share(opened, choices.train_fraction)
+    room = size_of("search_memory", choices.search_memory)
+    share = searched_share(opened, choices.train_fraction, room)
     if share < choices.train_fraction:
-        opened = opened.noting(SEARCHED.format(share=share, room=in_words(SEARCH_BYTES)))
+        opened = opened.noting(SEARCHED.format(share=share, room=in_words(room)))
     rows = training_rows(opened.num_episodes, share)
+    _require_search_room(opened, rows)
     training = TrainingEpisodes(_known(opened.gathered(rows), safe), opened.span)
     candidate, details = _search(training, safe_policy, over, choices, seed, stage)
     record = _training_record(opened, training.log, share, candidate)
@@ -216,11 +217,21 @@ def _search(
     return found if scaling is None else scaling.undo(found), describe_settings(details)
 
 
-def searched_share(opened: OpenLog, wanted: float) -> float:
-    """The share of the episodes that are searched: no more of a large log than a search can hold."""
-    actions = opened.log.num_actions or 1
-    steps = SEARCH_BYTES // (STEP_BYTES + actions * VALUE_BYTES)
-    return min(wanted, steps / opened.outline.num_steps)
+def searched_share(opened: OpenLog, wanted: float, room: int) -> float:
+    """The share of the episodes that are searched: no more of a large log than so many bytes hold."""
+    return min(wanted, room // _step_bytes(opened) / opened.outline.num_steps)
+
+
+def _step_bytes(opened: OpenLog) -> int:
+    """What a search takes for a step."""
+    return STEP_BYTES + (opened.log.num_actions or 1) * VALUE_BYTES
+
+
+def _require_search_room(opened: OpenLog, rows: Integers) -> None:
+    steps = int(opened.outline.lengths[rows].sum(dtype=np.int64))
+    opened.loaded.limit.require(
+        steps * _step_bytes(opened), f"a search on {steps:,} steps", remedy="lower `search_memory`"
+    )
 
 
 def _known(loaded: LoadedLog, policy: PolicyLike) -> EpisodeLog:

@@ -65,7 +65,7 @@ class LogFile:
     `memory_limit` is that of `read_log`. The columns of an `EpisodeLog` are its own. A log of many steps is
     not held but read again and again, in parts; `stream` says that this one is, or is not. If the rows of its
     episodes are scattered, they are brought together in a `scratch` folder. The parts are read by an `engine`
-    with so many `workers`.
+    with so many `workers`; whoever names these has the log read in parts, however short it is.
     """
 
     source: Source | EpisodeLog
@@ -88,6 +88,21 @@ class LogFile:
         object.__setattr__(self, "scratch", none_or(partial(path, "scratch"), self.scratch))
         object.__setattr__(self, "engine", member("engine", EngineKind, self.engine))
         object.__setattr__(self, "workers", none_or(partial(whole, "workers", low=1), self.workers))
+        if self.stream is False and self.asking_for_parts:
+            raise SettingsError(
+                f"the log is to be held, and `{self.asking_for_parts}` says who reads its parts.",
+                remedy=f"Leave out `{self.asking_for_parts}` or `stream=False`.",
+            )
+
+    @property
+    def asking_for_parts(self) -> str | None:
+        """The setting that has the log read in parts, whatever its length."""
+        asking = {
+            "stream": self.stream,
+            "engine": self.engine is not EngineKind.THREADS,
+            "workers": self.workers is not None,
+        }
+        return next((name for name, given in asking.items() if given), None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -213,6 +228,13 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = Fal
     if isinstance(log, OpenLog):
         return log
     file = log_file(log)
+    whole = isinstance(file.source, EpisodeLog)
+    held = hold or whole or file.estimate_propensities
+    if held and file.asking_for_parts:
+        what = "an EpisodeLog is held as it is" if whole else "this needs all steps of the log at once"
+        raise SettingsError(
+            f"{what}, so it cannot be streamed.", remedy=f"Leave out `{file.asking_for_parts}`."
+        )
     if isinstance(file.source, EpisodeLog):
         return _held(loaded_episodes(file.source))
     columns = file.columns
@@ -220,11 +242,6 @@ def open_log(log: Log, *, seed: int = 0, stage: Stage = silent, hold: bool = Fal
         columns = dataclasses.replace(columns, behavior_prob=None)
     stage("reading the log")
     read_as = None if file.format is None else file.format.name.lower()
-    held = hold or file.estimate_propensities
-    if held and file.stream:
-        raise SettingsError(
-            "this needs all steps of the log at once, so it cannot be streamed.", remedy="Leave out `stream`."
-        )
     large = None if held or file.stream is False else _large(file, columns, stage)
     if large is not None:
         return OpenLog(large.sample, large.outline, large.outline.digest(large.sample.log), read_as, large)
@@ -263,7 +280,7 @@ def _large(file: LogFile, columns: Columns, stage: Stage) -> LargeLog | None:
         engine,
         scratch=scratch,
         stage=stage,
-        always=bool(file.stream),
+        always=file.asking_for_parts is not None,
     )
 
 

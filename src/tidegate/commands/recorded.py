@@ -26,6 +26,7 @@ from .training import TrainingRecord
 
 MAX_ACTIONS = 1_000_000
 MAX_GUARDRAILS = 1_000
+UNSAID = {"search_memory": "2GiB"}  # what older records of a search do not say, because it was fixed
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,6 +52,13 @@ class Recorded:
     def given_policies(self) -> tuple[PolicyLike, ...]:
         """The policies that a replay looks up; what `improve` found, it finds again."""
         return (self.safe,) if self.search is not None else (self.candidate, self.safe)
+
+
+def completed(content: dict[str, Any]) -> dict[str, Any]:
+    """A record with what it does not say because, when it was written, there was no choice."""
+    if content["kind"] != "improve":
+        return content
+    return {**content, "search": {**UNSAID, **_named(content["search"], "search")}}
 
 
 def recorded(content: Mapping[str, Any]) -> Recorded:

@@ -12,6 +12,7 @@ from ..errors import SettingsError
 from ..forecast import ForecastSettings
 from ..inputs import flag, member, none_or, number, whole
 from ..logs import TimeMeaning
+from ..logs.memory import size_of
 from ..logs.time_numbers import SECONDS
 from ..presets import multiscale_forecast
 from .choices import BasisKind, PolicyClass, Preset
@@ -20,6 +21,7 @@ from .lookaheads import MAX_LOOKAHEAD, Length, as_units, length_of
 MAX_DRAWS = 100_000  # each is held for a block of episodes: this many take 2 GB
 MAX_HIDDEN, MAX_STEPS = 1_000, 100_000
 DEFAULT_ORDER = 3
+SEARCH_MEMORY = "2GiB"
 LARGE_ALPHA = 0.2
 CALENDAR = (86_400.0, 604_800.0, 2_629_800.0)  # seconds of a day, a week and a mean month
 
@@ -166,6 +168,7 @@ class SearchChoices:
 
     `entropy` is the bonus per nat of entropy, in standard deviations of an episode's return, so that it
     means the same whatever the rewards' unit. `hidden` is the width of an MLP's hidden layer.
+    Of a large log, no more episodes are searched than fit into `search_memory`, bytes or a text such as 2GiB.
     `min_probability` is what every action keeps, in the search, in the test and in production, so that the
     next log can tell what each action is worth.
     """
@@ -176,9 +179,11 @@ class SearchChoices:
     learning_rate: float = 0.02
     entropy: float = 0.1
     train_fraction: float = 0.5
+    search_memory: int | str = SEARCH_MEMORY
     min_probability: float = 0.0
 
     def __post_init__(self) -> None:
+        room = size_of("search_memory", self.search_memory)
         checked = {
             "policy_class": member("policy_class", PolicyClass, self.policy_class),
             "hidden": whole("hidden", self.hidden, 1, MAX_HIDDEN),
@@ -186,6 +191,7 @@ class SearchChoices:
             "learning_rate": number("learning_rate", self.learning_rate, above=0),
             "entropy": number("entropy", self.entropy, 0),
             "train_fraction": number("train_fraction", self.train_fraction, 0, 1),
+            "search_memory": self.search_memory if isinstance(self.search_memory, str) else room,
             "min_probability": number("min_probability", self.min_probability, 0, below=1),
         }
         for name, value in checked.items():

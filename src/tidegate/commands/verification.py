@@ -25,7 +25,7 @@ from .grants import against_ledger, against_rule
 from .improvement import Improvement, improve
 from .opening import LogFile, OpenLog, Stage, open_log, silent
 from .provenance import all_versions
-from .recorded import Recorded, recorded, refuse_python, with_objects
+from .recorded import Recorded, completed, recorded, refuse_python, with_objects
 
 ROUNDING = 1e-9
 SHOWN = 5
@@ -123,6 +123,7 @@ def verify(
         found = _unproven(content, public_key)
         if found is not None:
             return found
+        content = completed(content)
         asked = with_objects(recorded(content), candidate, safe)
         return _verified(content, asked, source, ledger, public_key, allow_python, stage)
     except TidegateError:

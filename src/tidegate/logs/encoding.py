@@ -41,6 +41,7 @@ def _inputs(table: Table, feature: Feature) -> Floats:
     if not feature.categories:
         return table.floats(feature.name)[:, None]
     texts = table.frame[feature.name].cast(pl.String)
+    table.require_filled(texts)
     return np.stack([(texts == one).to_numpy() for one in feature.categories], axis=1).astype(np.float64)
 
 

@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import LogError, SettingsError
+from ..inputs import shown
 
 VARIABLE = "TIDEGATE_MEMORY_LIMIT"
 FALLBACK = 4 * 2**30  # where the machine does not say how much is free
+MOST = 2**63  # more bytes than any machine can address
 SHARE = 0.5  # of the free memory, unless the user sets a limit
 _UNITS = {
     "": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -54,16 +56,23 @@ class MemoryLimit:
 
 
 def memory_limit(given: int | str | None = None) -> MemoryLimit:
-    """The limit that was given, else `TIDEGATE_MEMORY_LIMIT`, else half of what is free.
-
-    A number counts bytes; text may have a unit, as in 500MB, 4GB or 4GiB.
-    """
+    """The limit that was given, else `TIDEGATE_MEMORY_LIMIT`, else half of what is free."""
     if given is not None:
-        return MemoryLimit(_parsed(given, "the memory limit"))
+        return MemoryLimit(size_of("the memory limit", given))
     set_outside = os.environ.get(VARIABLE)
     if set_outside:
-        return MemoryLimit(_parsed(set_outside, VARIABLE))
+        return MemoryLimit(size_of(VARIABLE, set_outside))
     return MemoryLimit(int(SHARE * free_memory()))
+
+
+def size_of(name: str, given: int | str) -> int:
+    """A number of bytes, or text with a unit, as in 500MB, 4GB or 4GiB."""
+    text = str(given).strip()
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or not 1 <= (size := float(match[1]) * unit) < MOST:
+        raise SettingsError(f"{name} is {shown(given)}.", expected="a size such as 500MB, 4GB or 4GiB")
+    return int(size)
 
 
 def in_words(size: float) -> str:
@@ -92,15 +101,6 @@ def give_back() -> None:
     """Let the system have what was freed: the C library keeps it, hundreds of megabytes after a long log."""
     with contextlib.suppress(OSError, AttributeError):  # only GNU's has this
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _parsed(given: int | str, name: str) -> int:
-    text = str(given).strip()
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text)
-    unit = _UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None or isinstance(given, bool) or not float(match[1]) * unit >= 1:
-        raise SettingsError(f"{name} is {text!r}", expected="a size such as 500MB, 4GB or 4GiB")
-    return int(float(match[1]) * unit)
 
 
 def _available(root: Path) -> Iterator[int]:

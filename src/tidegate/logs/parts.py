@@ -48,8 +48,9 @@ def read_steps(
     rewards = table.floats(columns.reward)
     propensities = None if behavior is None else table.floats(behavior)
     if labels:
-        text = table.frame[action].cast(str).to_numpy()
-        actions = action_codes(text, action, labels, table.places)
+        text = table.frame[action].cast(str)
+        table.require_filled(text)
+        actions = action_codes(text.to_numpy(), action, labels, table.places)
     elif isinstance(columns.action, str):
         actions = table.numbers(action)
     else:

@@ -22,11 +22,12 @@ from .memory import MemoryLimit
 from .memory import memory_limit as resolve_limit
 from .parts import action_labels, read_steps, require_parts
 from .pieces import batches
-from .sources import Source, is_url, read_table
+from .sources import Source, read_table
 from .surveying import survey
 from .table import Table
 from .time_numbers import calendar_moment, moment_text
 from .timeline import Timeline, TimeMeaning, timeline
+from .urls import is_url
 
 if TYPE_CHECKING:
     from .propensities import Calibration

@@ -13,6 +13,7 @@ import polars as pl
 from ..errors import LogError
 from .formats import COPIES, PART, Format, bounded_read, format_of, parse
 from .frames import frame_in_memory, minari_frame
+from .lake import refuse_part_of_table
 from .memory import MemoryLimit, memory_limit
 from .table import Places, Table
 
@@ -50,11 +51,6 @@ def told_apart(names: Sequence[str], paths: Sequence[str]) -> list[str]:
     return [name if counts[name] == 1 else path for name, path in zip(names, paths, strict=True)]
 
 
-def is_url(source: Any) -> bool:
-    """Whether this names something in a store, as s3://bucket/log.parquet does."""
-    return isinstance(source, str) and "://" in source
-
-
 def source_paths(source: Source) -> list[Path]:
     """The files that a path, a glob or a list of both names, each glob in the order of names."""
     if isinstance(source, str | Path):
@@ -76,6 +72,7 @@ def _matches(name: str) -> list[Path]:
         return [path]
     if path.is_dir():
         raise LogError(f"{name} is a folder.", remedy=f"Name its files, as in '{name}/*.parquet'.")
+    refuse_part_of_table(name)
     found = sorted(Path(one) for one in glob.glob(name, recursive=True) if Path(one).is_file())
     if not found:
         raise LogError(f"there is no file {name}.", remedy="Check the path; a glob must match some file.")

@@ -12,12 +12,13 @@ import polars as pl
 from ..errors import LogError
 from .formats import GZIP, HEAD, PARSER_ERRORS, Format, empty_file, format_of, guess, parse, reading
 from .frames import frame_in_memory, minari_frame
-from .lake import table_files
+from .lake import WILD, refuse_part_of_table, table_files
 from .memory import MemoryLimit
 from .pieces import POSITION, SCANS, Piece, Pieces
-from .sources import Source, bytes_of, is_url, source_paths, stacked, told_apart
+from .sources import Source, bytes_of, source_paths, stacked, told_apart
 from .text_survey import surveyed_text
 from .texts import TEXTS, opened
+from .urls import CREDENTIALS, is_url
 
 LOCAL = "file://"
 NO_VALUE = "__HIVE_DEFAULT_PARTITION__"  # what a folder is called in place of a missing value
@@ -64,13 +65,17 @@ def _listed(source: Source) -> Sequence[Source]:
 def _files(source: Source, format: Format | None) -> list[_File]:
     if is_url(source):
         return _stored(str(source), format)
+    if source == "-":
+        raise LogError(
+            "standard input can be read only once, so not in parts.",
+            remedy="Save it to a file first, or leave out `stream`, `engine` and `workers`.",
+        )
     if not (isinstance(source, str | Path) and Path(source).is_dir()):
         return [_File(str(path), path.name) for path in source_paths(source)]
     folder = Path(source).absolute()
-    inside = [
-        path.relative_to(folder) if path.is_relative_to(folder) else path
-        for path in table_files(folder) or _visible(folder)
-    ]
+    live = table_files(str(folder))
+    paths = _visible(folder) if live is None else [Path(one) for one in live]
+    inside = [path.relative_to(folder) if path.is_relative_to(folder) else path for path in paths]
     if not inside:
         raise LogError(f"the folder {source} holds no log.", expected="files such as *.parquet in it")
     return [_File(str(folder / one), one.as_posix(), _partition(one)) for one in inside]
@@ -88,24 +93,38 @@ def _visible(folder: Path) -> list[Path]:
 def _stored(url: str, format: Format | None) -> list[_File]:
     """The files of a URL, which may have a glob or name a folder; polars finds them."""
     kind = format or format_of(Path(url)) or Format.PARQUET
-    if kind in TEXTS and url.startswith(LOCAL):
-        return _files(unquote(url.removeprefix(LOCAL)), format)
+    local = unquote(url.removeprefix(LOCAL)) if url.startswith(LOCAL) else None
+    if local is not None and (kind in TEXTS or Path(local).is_dir()):
+        return _files(local, format)
     if kind not in LISTED:
         raise LogError(
             f"{url} holds {kind.value}, which cannot be read where it is stored.",
             expected="Parquet or Arrow IPC at a URL",
             remedy="Copy it to a disk, or convert it.",
         )
+    files = _live_files(url) or _listed_files(url, kind)
+    return [_File(one, Path(one).name, _partition(Path(one))) for one in files]
+
+
+def _live_files(url: str) -> list[str] | None:
+    """Those of a table; None if the URL names other files."""
+    if set(WILD) & set(url):
+        refuse_part_of_table(url)
+        return None
+    one_file = format_of(Path(url)) is not None and not url.endswith("/")
+    return None if one_file else table_files(url)
+
+
+def _listed_files(url: str, kind: Format) -> list[str]:
     try:
         found = LISTED[kind](url).group_by(POSITION, maintain_order=True).len().collect()
     except (*PARSER_ERRORS, OSError) as error:
         raise LogError(
             f"{url} cannot be read as {kind.value} ({str(error).strip().splitlines()[0]}).",
             expected="files in a store",
-            remedy="Check the address, and the credentials that the store's own tools use.",
+            remedy=CREDENTIALS,
         ) from error
-    paths = [Path(one) for one in found[POSITION]]
-    return [_File(url, path.name, _partition(path)) for url, path in zip(found[POSITION], paths, strict=True)]
+    return found[POSITION].to_list()
 
 
 # How files at URLs are listed: with a column of the file that each row is in.
