@@ -151,7 +151,7 @@ def test_several_threads_and_a_folder_that_cannot_be_written(folder: Path) -> No
 
 
 def test_programs_serve_lookaheads_levels_and_lengths(folder: Path) -> None:
-    """As a user tries them one after the other: of two programs, only the smaller is made for a longer log."""
+    """As a user tries them one after the other: only the smaller of two programs is made for a longer log."""
     settings = multiscale_forecast(SETTINGS)
     safe = tg.SoftmaxPolicy([0.0, 0.0, 0.0])
     made = []
