@@ -31,10 +31,10 @@ class CalendarSeason(eqx.Module):
     weight: Float[Array, ""]
 
 
-def no_season(series: Series) -> CalendarSeason:
-    """Nothing, for a log without a calendar."""
-    zero = jnp.zeros((), jnp.asarray(series.returns).dtype)
-    return CalendarSeason(jnp.zeros_like(series.returns), zero, zero, zero)
+def no_seasons(count: int, dtype: Any) -> CalendarSeason:
+    """Nothing, for so many series of a log without a calendar."""
+    zeros = jnp.zeros(count, dtype)
+    return CalendarSeason(jnp.zeros((count, 1), dtype), zeros, zeros, zeros)
 
 
 def calendar_season(

@@ -6,7 +6,7 @@ Cells are equally long, but the newest one is halved again and again: what happe
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -103,34 +103,50 @@ class Cells(eqx.Module):
 
 def divide(series: Series, axis: TimeAxis) -> Cells:
     """The series in time cells, with the noise that the episodes of a cell show among themselves."""
-    times, returns = jnp.asarray(series.times), jnp.asarray(series.returns)
-    present, ages = in_reach(series, axis), _ages(times, axis)
-    edges = cell_edges(jnp.sum(present), returns.dtype)
-    # Of a long log a byte an episode matters: a search would hold several numbers for each.
+    (cells,) = divide_each([jnp.asarray(series.returns)], series.times, series.present, axis)
+    return cells
+
+
+def divide_each(
+    returns: Sequence[Float[Array, " n"]], times: Any, present: Any, axis: TimeAxis
+) -> list[Cells]:
+    """Several series at the same times. Of a long log, a byte an episode matters: nothing is stacked."""
+    times, dtype = jnp.asarray(times), returns[0].dtype
+    present, ages = in_reach(times, present, axis), _ages(times, axis)
+    edges = cell_edges(jnp.sum(present), dtype)
     inner = [(edges[one] <= ages + ON_EDGE).astype(jnp.int8) for one in range(1, edges.size - 1)]
     rows = jnp.where(present, functools.reduce(jnp.add, inner), 0)
-    none = jnp.zeros(edges.size - 1, returns.dtype)
+    none = jnp.zeros(edges.size - 1, dtype)
 
-    def of_one(_: Array, here: Array, value: Array, time: Array) -> tuple[Array, ...]:
-        known = (jnp.where(here, one, 0.0) for one in (value, _ages(time, axis)))
-        return here.astype(value.dtype), *known
+    def of_one(_: Array, here: Array, time: Array, *values: Array) -> tuple[Array, ...]:
+        known = (jnp.where(here, one, 0.0) for one in (_ages(time, axis), *values))
+        return here.astype(dtype), *known
 
-    count, *totals = _sums(of_one, (none,) * 3, rows, present, returns, times)
-    mean, age = (total / jnp.maximum(count, 1) for total in totals)
+    count, *totals = _sums(of_one, (none,) * (2 + len(returns)), rows, present, times, *returns)
+    age, *means = (total / jnp.maximum(count, 1) for total in totals)
 
-    def square(row: Array, here: Array, value: Array) -> tuple[Array]:
-        return (jnp.where(here, (value - mean[row]) ** 2, 0.0),)
+    def square(row: Array, here: Array, *values: Array) -> tuple[Array, ...]:
+        pairs = zip(values, means, strict=True)
+        return tuple(jnp.where(here, (value - mean[row]) ** 2, 0.0) for value, mean in pairs)
 
-    (squares,), freedom = _sums(square, (none,), rows, present, returns), jnp.maximum(count - 1, 0)
-    noise = _noise((edges[1:] + edges[:-1]) / 2, squares, freedom)
-    precision = jnp.where((count > 0) & (noise > 0), count / jnp.where(noise > 0, noise, 1), 0.0)
-    return Cells(edges[:-1], edges[1:], age, count, mean, precision, jnp.sum(freedom), rows, present)
+    squares, freedom = (
+        _sums(square, (none,) * len(returns), rows, present, *returns),
+        jnp.maximum(count - 1, 0),
+    )
+    found = []
+    for mean, spread in zip(means, squares, strict=True):
+        noise = _noise((edges[1:] + edges[:-1]) / 2, spread, freedom)
+        precision = jnp.where((count > 0) & (noise > 0), count / jnp.where(noise > 0, noise, 1), 0.0)
+        found.append(
+            Cells(edges[:-1], edges[1:], age, count, mean, precision, jnp.sum(freedom), rows, present)
+        )
+    return found
 
 
-def in_reach(series: Series, axis: TimeAxis) -> Bool[Array, " n"]:
+def in_reach(times: Any, present: Any, axis: TimeAxis) -> Bool[Array, " n"]:
     """The episodes that lie on this time axis."""
-    ages = _ages(jnp.asarray(series.times), axis)
-    return jnp.asarray(series.present) & (ages >= 0) & (ages < 1)
+    ages = _ages(jnp.asarray(times), axis)
+    return jnp.asarray(present) & (ages >= 0) & (ages < 1)
 
 
 def _ages(times: Float[Array, " n"], axis: TimeAxis) -> Float[Array, " n"]:

@@ -9,6 +9,7 @@ paired, and weighs trend models of every time scale by how well they would have 
 import abc
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -29,8 +30,8 @@ from .bootstrap import (
     percentile_t_interval,
     tail,
 )
-from .calendar_seasons import CalendarSeason, calendar_season, no_season
-from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide, have_times, in_reach
+from .calendar_seasons import CalendarSeason, calendar_season, no_seasons
+from .cells import MIN_CELLS, PER_CELL, Cells, Series, divide_each, have_times, in_reach
 from .inputs import instance
 from .mixture import (
     MovingFit,
@@ -53,7 +54,6 @@ CURVE_POINTS = 200
 UNFORESEEN = (
     2.5  # times the variance of a policy's own forecast: its level moves as no model of the list does
 )
-_EACH = Series(0, None, None, 0)  # type: ignore[arg-type]  # several series at the same times, for vmap
 
 
 class Terms(eqx.Module):
@@ -371,24 +371,15 @@ class Multiscale(ComparisonTest):
         return np.asarray(alpha, float)
 
     def condense(self, tested: Series, axis: TimeAxis) -> tuple["InCells", "Rows"]:
-        # The difference and both policies in one vmap: compiling takes longer than running.
-        present = in_reach(tested, axis)
-        series = Series(
-            jnp.where(present, jnp.concatenate([tested.difference.returns[None], tested.returns]), 0.0),
-            *(tested.times, present),
-            jnp.append(jnp.zeros(1), jnp.broadcast_to(tested.luck, (2,))),
-        )
-
-        def divided(one: Series) -> tuple[InCells, Array, Array]:
-            cells, season = self._divided(one, axis)
-            luck = jnp.asarray(one.luck)
-            known = InCells(cells.without_rows(), season.ahead, season.variance, luck, *counts)
-            return known, cells.row_cells, cells.present
-
-        counts = _counted(self, tested)
-        known, row_cells, present = jax.vmap(divided, (_EACH,), out_axes=(0, None, None))(series)
-        difference, candidate, safe = series.returns
-        return known, Rows(difference, candidate, safe, row_cells, present)
+        times, present = tested.times, in_reach(tested.times, tested.present, axis)
+        returns = [jnp.where(present, one, 0.0) for one in (tested.difference.returns, *tested.returns)]
+        each, seasons = self._divided(returns, times, present, axis)
+        luck = jnp.append(jnp.zeros(1), jnp.broadcast_to(tested.luck, (2,)))
+        cells = map_leaves(lambda *leaves: jnp.stack(leaves), *(one.without_rows() for one in each))
+        counts = (jnp.broadcast_to(one, (3,)) for one in _counted(self, tested))
+        known = InCells(cells, seasons.ahead, seasons.variance, luck, *counts)
+        difference, candidate, safe = returns
+        return known, Rows(difference, candidate, safe, each[0].row_cells, each[0].present)
 
     def with_rows(self, found: Comparison, rows: "Rows") -> Comparison:
         fits = {
@@ -429,26 +420,35 @@ class Multiscale(ComparisonTest):
             alpha=terms.alpha,
         )
 
-    def _divided(self, series: Series, axis: TimeAxis) -> tuple[Cells, CalendarSeason]:
-        cells = divide(series, axis)
-        if not self.models.calendar:
-            return cells, no_season(series)
-        season = calendar_season(self.models.calendar, series, cells, axis)
-        return divide(Series(series.returns - season.rows, series.times, series.present), axis), season
+    def _divided(
+        self, returns: Sequence[Float[Array, " n"]], times: Any, present: Any, axis: TimeAxis
+    ) -> tuple[list[Cells], CalendarSeason]:
+        """Each of these series in cells, without its calendar season; and the seasons."""
+        cells, periods = divide_each(returns, times, present, axis), self.models.calendar
+        if not periods:
+            return cells, no_seasons(len(returns), returns[0].dtype)
+
+        def season(one: Float[Array, " n"], precision: Float[Array, " c"]) -> CalendarSeason:
+            known = dataclasses.replace(cells[0], precision=precision)  # all else is the same for each
+            return calendar_season(periods, Series(one, times, present), known, axis)
+
+        found = jax.vmap(season)(jnp.stack(returns), jnp.stack([one.precision for one in cells]))
+        rest = [one - added for one, added in zip(returns, found.rows, strict=True)]
+        return divide_each(rest, times, present, axis), found
 
     def lead(self, series: Series, axis: TimeAxis) -> MovingFit:
-        cells, season = self._divided(series, axis)
-        tried = weigh(self.models, cells, axis).shifted(season.ahead, season.variance)
-        return moving_fit(cells, tried, series.returns)
+        returns = jnp.asarray(series.returns)
+        (cells,), season = self._divided([returns], series.times, series.present, axis)
+        tried = weigh(self.models, cells, axis).shifted(season.ahead[0], season.variance[0])
+        return moving_fit(cells, tried, returns)
 
     def forecast(self, series: Series, terms: Terms, side: Side) -> tuple[MovingFit, ConfidenceInterval]:
-        cells, season = self._divided(series, terms.axis)
+        returns, luck = jnp.asarray(series.returns), jnp.asarray(series.luck)
+        (cells,), season = self._divided([returns], series.times, series.present, terms.axis)
         counts = _counted(self, series)
-        known = InCells(
-            cells.without_rows(), season.ahead, season.variance, jnp.asarray(series.luck), *counts
-        )
+        known = InCells(cells.without_rows(), season.ahead[0], season.variance[0], luck, *counts)
         fit, interval = self._bounded(known, terms, side)[1:]
-        returns = jnp.where(cells.present, series.returns, 0.0)
+        returns = jnp.where(cells.present, returns, 0.0)
         return fit.with_rows(returns, cells.row_cells, cells.present), interval
 
     def _bounded(
