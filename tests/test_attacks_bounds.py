@@ -4,6 +4,7 @@ What a child process takes is measured: the largest resident set that the kernel
 """
 
 import dataclasses
+import functools
 import gzip
 import json
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -459,14 +461,12 @@ def test_returns_do_not_depend_on_the_layout(padded: EpisodeLog, policy: Policy,
 def test_values_do_not_depend_on_the_layout(padded: EpisodeLog, model: ValueModel, per_action: bool) -> None:
     seen, tested = (one.log for one in split_log(padded, seed=1))
     flat_seen, flat_tested = (one.log for one in split_log(ragged(padded), seed=1))
-    expected = model.predict(seen, tested, 0.9, per_action=per_action)
-    found = model.predict(flat_seen, flat_tested, 0.9, per_action=per_action)
-    same(found, np.asarray(expected)[np.asarray(tested.mask)])
-    crossed = model.cross_fit(padded, 0.9, per_action=per_action)
-    same(
-        model.cross_fit(ragged(padded), 0.9, per_action=per_action),
-        np.asarray(crossed)[np.asarray(padded.mask)],
+    predict, cross_fit = (
+        eqx.filter_jit(functools.partial(how, discount=0.9, per_action=per_action))
+        for how in (model.predict, model.cross_fit)
     )
+    same(predict(flat_seen, flat_tested), np.asarray(predict(seen, tested))[np.asarray(tested.mask)])
+    same(cross_fit(ragged(padded)), np.asarray(cross_fit(padded))[np.asarray(padded.mask)])
     with pytest.raises(LogError, match="very unequal length"):
         model.predict(flat_seen, tested, 0.9, per_action=per_action)
 
@@ -498,7 +498,7 @@ def test_a_ragged_log_is_taken_grown_joined_and_masked_as_a_padded_one(padded: E
 
 
 @pytest.mark.parametrize(
-    "policy", [LINEAR, RECORDED[0], pytest.param(RECORDED[1], marks=pytest.mark.verify)], ids=str
+    "policy", [LINEAR, *(pytest.param(one, marks=pytest.mark.verify) for one in RECORDED)], ids=str
 )
 def test_decisions_do_not_depend_on_the_layout(padded: EpisodeLog, policy: Policy) -> None:
     settings = multiscale_forecast(ForecastSettings(5))

@@ -109,16 +109,8 @@ class _Links(HTMLParser):
                 self.fetched.append(f"{tag} {name}={value}")
 
 
-@pytest.fixture(scope="module")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Runs of the same length share their compiled steps."""
-    return {"JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled"))}
-
-
-def test_the_demo_writes_one_small_page_that_needs_no_network(
-    tmp_path: Path, compiled: dict[str, str]
-) -> None:
-    result = _run("demo", "--episodes", "40", "--json", "--log", "demo.csv", cwd=tmp_path, **compiled)
+def test_the_demo_writes_one_small_page_that_needs_no_network(tmp_path: Path) -> None:
+    result = _run("demo", "--episodes", "40", "--json", "--log", "demo.csv", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     summary = json.loads(result.stdout)
     assert [row["name"] for row in summary["algorithms"]] == ALGORITHMS
@@ -140,10 +132,10 @@ def test_the_demo_writes_one_small_page_that_needs_no_network(
     assert abs(ratios.mean() - 1) < 4 * ratios.std() / np.sqrt(ratios.size)
 
 
-def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path, compiled: dict[str, str]) -> None:
+def test_the_demo_of_a_patient_shows_a_day_and_the_drift(tmp_path: Path) -> None:
     days = ["--episodes", "40", "--truth-days", "4"]
-    caches = {**compiled, "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    result = _run("demo", "--domain", "diabetes", *days, cwd=tmp_path, **caches)
+    cache = str(tmp_path / "cache")  # of simulated days
+    result = _run("demo", "--domain", "diabetes", *days, cwd=tmp_path, XDG_CACHE_HOME=cache)
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     shown = [name for line in lines for name in ALGORITHMS if name in line and " of 10 " in line]

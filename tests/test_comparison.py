@@ -4,6 +4,7 @@ import dataclasses
 import json
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -148,9 +149,12 @@ def test_the_bound_says_how_far_a_verdict_is_from_turning(test: ComparisonTest) 
     returns = rng.normal(size=(2, 240)) + np.array([0.3, 0.0])[:, None]
     terms = Terms(TimeAxis.over((1.0, 240.0), 5), Rademacher(jax.random.key(0), 499), 0.05)
 
+    compare = eqx.filter_jit(test.compare)  # one program, where each operation would be compiled alone
+
     def compared(added: float) -> Comparison:
         moved = jnp.asarray(returns + np.array([added, 0.0])[:, None])
-        return test.compare(Series(moved, times, np.ones(240, bool)), terms)
+        found: Comparison = compare(Series(moved, times, np.ones(240, bool)), terms)
+        return found
 
     with jax.enable_x64(True):
         lower = float(compared(0.0).lower)

@@ -47,9 +47,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Plain]]:
     found = commands.improve(
         features,
         settings=OURS,
-        search=SearchChoices(steps=5),
+        search=SearchChoices(steps=20),
         guardrails=("complaints:0.2",),
-        dates=1,
+        dates=3,
         now=NOW,
     )
     policy = folder / "new.json"
@@ -62,7 +62,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Plain]]:
         budget=Budget(budget),
         guardrails=("complaints:0.2",),
         reward_range=(-2.0, 4.0),
-        dates=2,
+        dates=3,
     )
     trained = commands.gate(features, **{**common, "candidate": f"policy:{policy}"})
     unknown = Columns(behavior_prob=None, features=("load",))
@@ -80,11 +80,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Plain]]:
         "improve": [found.to_dict()],
         "evaluate": [commands.evaluate(log, policy=NEW, settings=OURS).to_dict()],
         "check": [commands.check(log, policy=one, settings=OURS).to_dict() for one in (None, NEW)],
-        "backtest": [commands.backtest(log, candidate=NEW, settings=OURS, dates=2).to_dict()],
+        "backtest": [commands.backtest(log, candidate=NEW, settings=OURS, dates=3).to_dict()],
         "plan": [commands.plan(log, candidate=NEW, settings=OURS).to_dict()],
         "watch": [
             commands.watch(log, safe=NEW, settings=one, guardrails=("complaints:0.5",), now=NOW).to_dict()
-            for one in (OURS, None)
+            for one in (PAPER, None)
         ],
         "watch_error": [watch_error_record("the log cannot be read.")],
         "verify": [commands.verify(one, log).to_dict() for one in (shown, {**shown, "seed": 7})],

@@ -3,19 +3,22 @@
 import dataclasses
 from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from tidegate import SettingsError, SoftmaxPolicy, TrainingEpisodes
+from tidegate import EpisodeLog, SettingsError, SoftmaxPolicy, TrainingEpisodes
 from tidegate.basis import TimeAxis
 from tidegate.bootstrap import Rademacher
 from tidegate.forecast import cross_fitted_returns, cross_fitted_values, series_of
+from tidegate.mixture import Trend
 from tidegate.policies import ExploringPolicy
 from tidegate.presets import multiscale_settings
 from tidegate.search import (
+    ActionForecasts,
     ByAction,
     Objective,
     SearchSettings,
@@ -70,16 +73,27 @@ def test_without_a_number_the_candidate_stays(bad: float) -> None:
     np.testing.assert_array_equal(found.log_probs(), SAFE.log_probs())
 
 
+@eqx.filter_jit
+def _forecast_alone(log: EpisodeLog, policy: SoftmaxPolicy) -> Trend:
+    """The trend that leads for the returns of a policy, less those of the safe one."""
+    mine, rival = (cross_fitted_returns(FORECAST, log, one)[0] for one in (policy, SAFE))
+    return FORECAST.test.lead(series_of(log, mine - rival), AXIS)
+
+
+@eqx.filter_jit
+def _forecast_together(log: EpisodeLog) -> ActionForecasts:
+    values = cross_fitted_values(FORECAST, log, SAFE)(SAFE)
+    rival = cross_fitted_returns(FORECAST, log, SAFE)[0]
+    returns, _ = action_returns(3, log, values)
+    return action_forecasts(FORECAST.test, log, AXIS, returns - rival)
+
+
 def test_each_action_is_forecast_as_a_policy_of_its_own() -> None:
     """Slow twin: the returns of a policy that always takes the action, and the trend that leads for it."""
-    values = cross_fitted_values(FORECAST, LOG, SAFE)(SAFE)
-    rival = cross_fitted_returns(FORECAST, LOG, SAFE)[0]
-    returns, _ = action_returns(3, LOG, values)
-    found = action_forecasts(FORECAST.test, LOG, AXIS, returns - rival)
+    found = _forecast_together(LOG)
     for action in range(3):
         always = SoftmaxPolicy(np.where(np.arange(3) == action, 0.0, -np.inf))
-        series = series_of(LOG, cross_fitted_returns(FORECAST, LOG, always)[0] - rival)
-        fit = FORECAST.test.lead(series, AXIS)
+        fit = _forecast_alone(LOG, always)
         np.testing.assert_allclose(found.points[action], fit.point, rtol=1e-6)
         np.testing.assert_allclose(found.errors[action], jnp.sqrt(fit.variance), rtol=1e-6)
 

@@ -124,6 +124,15 @@ def token(server: Server, name: str, scopes: str, *more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {found}"}
 
 
+def children(process: int) -> list[int]:
+    """The processes that this one has started."""
+    found: list[int] = []
+    for thread in Path(f"/proc/{process}/task").glob("*/children"):  # the system lists them by thread
+        with contextlib.suppress(OSError):  # which may have ended since
+            found += map(int, thread.read_text().split())
+    return found
+
+
 def free_port() -> int:
     """A port that nobody listens at."""
     with socket.socket() as one:

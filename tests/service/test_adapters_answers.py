@@ -1,7 +1,10 @@
 """What Argo Rollouts, Flagger and OpenFeature make of a gate's answers: by the recipes."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,8 +20,8 @@ from openfeature.evaluation_context import EvaluationContext
 from openfeature.exception import ErrorCode
 from openfeature.flag_evaluation import Reason
 
-from .adapting import new_token
-from .serving import RELEASE, Server, rows
+from .adapting import database_of, new_token
+from .serving import RELEASE, Server, children, rows
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "service-adapters.md"
 STATES = {"pass": 0.4, "fail": -0.4, "inconclusive": 0.0, "error": None}
@@ -102,13 +105,25 @@ def test_argo_promotes_stops_or_pauses(server: Server, gates: dict[str, str]) ->
         assert measured(half, kept.status_code, kept.content) in ("Failed", "Successful")
 
 
+@contextlib.contextmanager
+def halted_worker(server: Server) -> Iterator[None]:
+    """No evaluation ends in this block, however fast the machine computes, or slow it asks."""
+    (worker,) = children(server.process.pid)
+    with database_of(server) as database, database.writing():  # so it halts between its own transactions
+        os.kill(worker, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(worker, signal.SIGCONT)
+
+
 def test_the_verdict_answers_while_an_evaluation_runs(server: Server, gates: dict[str, str]) -> None:
-    evaluation = server.evaluate(gates["pass"])
-    answer = ask_as_argo(server, gates["pass"])
-    running = server.http.get(f"/v1/evaluations/{evaluation}").json()["data"]["status"]
+    with halted_worker(server):
+        evaluation = server.evaluate(gates["pass"])
+        answer = ask_as_argo(server, gates["pass"])
+        running = server.http.get(f"/v1/evaluations/{evaluation}").json()["data"]["status"]
     assert running == "in_progress"
     assert answer.json()["data"]["status"] == "pass"
-    assert answer.elapsed.total_seconds() < 5
     server.decided(evaluation)
 
 

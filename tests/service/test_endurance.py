@@ -23,7 +23,7 @@ from tidegate.service.database import Database, sqlite_url
 from tidegate.service.proving import prove
 
 from .postgres import new_database
-from .serving import PATIENCE, RELEASE, Server, listening, rows, running, start
+from .serving import PATIENCE, RELEASE, Server, children, listening, rows, running, start
 from .serving import token as make_token
 
 GATE = "endured"
@@ -107,15 +107,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, list[st
         return data, [], sqlite_url(data)
     url = new_database(request.getfixturevalue("postgres"))
     return data, ["--database", url], url
-
-
-def children(process: int) -> list[int]:
-    """The processes that this one has started."""
-    found: list[int] = []
-    for thread in Path(f"/proc/{process}/task").glob("*/children"):  # the system lists them by thread
-        with contextlib.suppress(OSError):  # which may have ended since
-            found += map(int, thread.read_text().split())
-    return found
 
 
 def endure(place: tuple[Path, list[str], str], kills: int) -> None:

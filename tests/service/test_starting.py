@@ -18,9 +18,8 @@ from tidegate.service.config import configure
 from tidegate.service.database import Database, opened, sqlite_file
 from tidegate.service.server import address_of, listening
 
+from .serving import children, start
 from .serving import listening as answering
-from .serving import start
-from .test_endurance import children
 
 
 def test_an_address_that_is_taken_is_named() -> None:
