@@ -179,14 +179,17 @@ class PairedSeries(Series):
 
 
 def compared_series(
-    settings: ForecastSettings, training: EpisodeLog | None, log: EpisodeLog, policies: tuple[Policy, Policy]
+    settings: ForecastSettings,
+    training: EpisodeLog | None,
+    log: EpisodeLog,
+    policies: tuple[Policy, Policy],
+    luck: Any = 0.0,
 ) -> Series:
     """What two policies would have earned in the tested episodes; their difference is the best there is.
 
     Values are fitted to the training episodes; without any, an episode's are predicted from the others.
     """
     model, source = settings.value_model, log if training is None else training
-    luck = jnp.stack([context_luck(one, log, settings.discount) for one in policies])
     if model is None or isinstance(log, MeasuredLog):
         series = series_of(log, jnp.stack([estimated_returns(settings, one, log) for one in policies]), luck)
         if not isinstance(log, MeasuredLog) or not log.gaps:

@@ -228,8 +228,10 @@ def effective_sample_size(ratios: Float[ArrayLike, " n"]) -> Float[Array, ""]:
     xp = ratios.__array_namespace__()  # NumPy for NumPy's arrays: too little to compile
     peak = xp.max(ratios, initial=0.0)
     scaled = ratios / xp.where(peak > 0, peak, 1.0)
-    squares = xp.sum(xp.square(scaled))
-    worth: Float[Array, ""] = xp.sum(scaled) ** 2 / xp.where(squares > 0, squares, 1.0)
+    total = xp.sum(scaled)
+    scaled *= scaled  # of NumPy's, in place
+    squares = xp.sum(scaled)
+    worth: Float[Array, ""] = total**2 / xp.where(squares > 0, squares, 1.0)
     return worth
 
 

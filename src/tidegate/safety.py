@@ -20,6 +20,7 @@ from .errors import SettingsError
 from .forecast import (
     ForecastSettings,
     compared_series,
+    context_luck,
     describe_forecast,
     draw_multipliers,
 )
@@ -63,8 +64,6 @@ def compare_policies(
     return settings.test.with_rows(judge(settings.test, evidence, terms, log_full=log_full), rows)
 
 
-# Two programs: the first grows with the log, the second is large, and the same for logs of any length.
-@kept
 def gather(
     settings: ForecastSettings,
     candidate: Policy,
@@ -76,10 +75,35 @@ def gather(
 ) -> tuple[Evidence, Any]:
     """What the episodes say about two policies, and what the test knows of each of them."""
     log, policies = held_out.log, (candidate, safe)
-    tested = compared_series(settings, None if training is None else training.log, log, policies)
+    luck, excess = _of_ratios(settings, policies, log)
+    seen = None if training is None else training.log
+    condensed, largest, rows = _of_returns(settings, policies, seen, log, axis, luck)
+    return Evidence(condensed, excess, largest), rows
+
+
+# Three programs: two that grow with the log, one after the other to take less memory, and one that is large,
+# and the same for logs of any length.
+@kept
+def _of_ratios(
+    settings: ForecastSettings, policies: tuple[Policy, Policy], log: EpisodeLog
+) -> tuple[Float[Array, " 2"], Float[Array, " 2"]]:
+    luck = jnp.stack([context_luck(one, log, settings.discount) for one in policies])
+    return luck, _ratio_excesses(settings, policies, log)
+
+
+@kept
+def _of_returns(
+    settings: ForecastSettings,
+    policies: tuple[Policy, Policy],
+    training: EpisodeLog | None,
+    log: EpisodeLog,
+    axis: TimeAxis,
+    luck: Float[Array, " 2"],
+) -> tuple[Any, Float[Array, " 2"], Any]:
+    tested = compared_series(settings, training, log, policies, luck)
     condensed, rows = settings.test.condense(tested, axis)
     largest = jnp.max(jnp.abs(jnp.where(log.present, tested.returns, 0.0)), axis=1)
-    return Evidence(condensed, _ratio_excesses(settings, policies, log), largest), rows
+    return condensed, largest, rows
 
 
 @kept

@@ -197,7 +197,7 @@ def test_a_slow_endpoint_holds_up_only_itself(database: Database) -> None:
         sender.start()
         quick.wait(lambda got: len(got) == 6)
         slow.wait(bool)
-        assert len(_ids(slow.got)) == 1  # perhaps more than once, on a machine that is slow itself
+        assert len(_ids(slow.got)) < 6  # one, perhaps more on a machine that is slow itself
         held.set()
         slow.wait(lambda got: len(_ids(got)) == 6)
         sender.stop()

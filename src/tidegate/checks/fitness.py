@@ -280,6 +280,8 @@ def _overlap_findings(
     if whole.size == 0 or not np.isfinite(whole.sum() + stopped.sum() + largest):
         why = "an importance ratio is not a finite number" if whole.size else "there is no episode"
         return tuple(undetermined(name, why) for name in OVERLAP)
+    mean = mean_ratio_finding(stopped)
+    del stops, stopped  # of a long log they take much
     recent = whole[-max(1, whole.size // 4) :]
     followed = whole
     if tested is not log:
@@ -293,7 +295,7 @@ def _overlap_findings(
         parts = tuple(
             one if one.value is None else dataclasses.replace(one, sentence=worth.sentence) for one in parts
         )
-    return _largest(float(largest)), mean_ratio_finding(stopped), worth, *parts
+    return _largest(float(largest)), mean, worth, *parts
 
 
 @kept
@@ -345,10 +347,11 @@ def mean_is_one(ratios: Floats) -> float:
     n, mean, spread = ratios.size, ratios.mean(), ratios.std()
     if not spread > 1e-9 * abs(mean):
         return float(min(mean, 1 / mean) ** n) if mean > 0 else 0.0
-    scaled = (ratios - mean) / spread
-    skewness = float(np.mean(scaled * scaled * scaled)) / np.sqrt(
-        n
-    )  # NumPy's cubes take thirty times as long
+    scaled = ratios - mean
+    scaled /= spread
+    cubes = scaled * scaled  # NumPy's own take thirty times as long
+    cubes *= scaled
+    skewness = float(np.mean(cubes)) / np.sqrt(n)
     t = np.sqrt(n) * (mean - 1) / spread
     corrected = t + skewness * (2 * t**2 + 1) / 6 + skewness**2 * t**3 / 27
     return float(2 * special.stdtr(max(n - 1, 1), -abs(corrected)))
@@ -364,9 +367,9 @@ def _horizon_worth(ratios: Floats, weights: Floats, doubt: str) -> Finding:
     name = "horizon_effective_sample_size"
     if doubt:
         return undetermined(name, doubt)
-    parts = np.abs(weights)
-    parts *= ratios
-    worth = float(effective_sample_size(parts))
+    weights = np.abs(weights)
+    weights *= ratios
+    worth = float(effective_sample_size(weights))
     sentence = (
         f"As the forecast weighs it, the log is worth {worth:,.0f} equally weighted on-policy episodes."
     )

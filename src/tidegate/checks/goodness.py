@@ -269,7 +269,8 @@ def _leverage(fitted: FittedTrend) -> Finding:
 
 def _influence(fitted: FittedTrend, names: Names) -> Finding:
     """The largest share (aᵢξᵢ)²/Σ(aξ)² of the forecast's variance from one episode."""
-    parts = (fitted.weights * np.asarray(fitted.fit.residuals)[: fitted.times.size]) ** 2
+    parts = fitted.weights * np.asarray(fitted.fit.residuals)[: fitted.times.size]
+    parts *= parts
     with np.errstate(invalid="ignore"):  # squares that overflow are reported as undetermined
         share, row = parts.max() / parts.sum(), int(parts.argmax())
     level = _share_level(share)

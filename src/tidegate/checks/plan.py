@@ -177,7 +177,9 @@ def _stands_still(trials: Trials) -> bool:
 
 def _noise_share(fit: Trend) -> float:
     """How much of the forecast's variance is noise, which more episodes reduce; the rest is movement."""
-    noise = float(np.sum(np.asarray(fit.design.forecast_weights * fit.noise) ** 2))
+    parts = np.asarray(fit.design.forecast_weights) * np.asarray(fit.noise)
+    parts *= parts
+    noise = float(np.sum(parts))
     variance = float(fit.variance)
     return min(1.0, noise / variance) if variance > 0 else 1.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..arrays import in_double
-from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes
+from ..episodes import EpisodeLog, HeldOutEpisodes, TrainingEpisodes, present_rows
 from ..errors import SettingsError
 from ..forecast import ForecastSettings
 from ..inputs import flag, instance, member, number, record_of, seed_of, shown, text
@@ -358,7 +358,7 @@ def _rejects(decision: Decision, level: float) -> bool:
 def _constant(log: EpisodeLog, outcome: str, discount: float) -> float | None:
     """The outcome of every test episode, if it is the same for all of them."""
     watched = log.with_outcome(outcome)
-    returns = np.asarray(observed_returns(watched, discount))[np.asarray(watched.present)]
+    returns = np.asarray(observed_returns(watched, discount))[present_rows(watched)]
     with np.errstate(over="ignore"):
         if returns.size < MIN_EPISODES or np.ptp(returns) > 1e-12 * np.max(np.abs(returns)):
             return None
