@@ -28,6 +28,7 @@ from ..gates.ledger import (
     using_ledger,
 )
 from ..gates.multiplicity import Multiplicity
+from ..logs.memory import give_back
 from ..reasons import Reason, Status, Verdict
 from ..record import SEAL, Advantage, Decision, plain, sealed
 from ..reports.calendar import Clock
@@ -260,6 +261,8 @@ def decide(trial: Trial, asked_for: Conditions, stage: Stage, grant: Grant | Non
         seed=trial.seed,
     )
     stage("checking the test episodes")
+    if trial.opened.large is not None:
+        give_back()
     leak = candidate_leak(trial)
     found = guarded.tested
     checks = check_tested(

@@ -28,7 +28,7 @@ from .scratch import require_space, writing
 from .table import Table
 from .timeline import row_steps
 
-BATCH_ROWS = 500_000
+BATCH_ROWS = 1_000_000
 BUCKET_BYTES = 2**25  # of the rows in a bucket, about
 MOST_BUCKETS = 4096
 SORTED_COPIES = 6  # of a bucket while it is sorted
