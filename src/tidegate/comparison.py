@@ -398,8 +398,7 @@ class Multiscale(ComparisonTest):
         trials = describe_trials(self.models, tried, terms.axis, level, limit)
         standing = mixture.only(jnp.arange(mixture.weights.shape[0])[:, None] == 0).below(limit)
         doubts = {
-            Reason.NO_EPISODES: known.count < 1,
-            Reason.TOO_FEW_EPISODES: (known.count < self.least_episodes) | ~known.spread,
+            **_count_doubts(self, known.count, known.enough_times),
             Reason.SINGULAR_TREND: ~cells.enough,
             Reason.LOOKAHEAD_TOO_LONG: ~(terms.axis.lookahead <= trials.longest),
             Reason.FEW_DECIDE: cells.varies & ~(fit.design.largest_share <= MAX_SHARE),
@@ -480,7 +479,7 @@ class InCells(eqx.Module):
     """A series in cells, all that the mixture needs of it; there are as many cells, however long the log is.
 
     `ahead` and `variance` are what a calendar season adds to the forecast. `count` is how many episodes there
-    are, and `spread` whether they have times enough.
+    are, and `enough_times` whether these have times enough.
     """
 
     cells: Cells
@@ -488,7 +487,7 @@ class InCells(eqx.Module):
     variance: Float[Array, ""]
     luck: Float[Array, ""]
     count: Int[Array, ""]
-    spread: Bool[Array, ""]
+    enough_times: Bool[Array, ""]
 
 
 class Rows(eqx.Module):
@@ -507,13 +506,21 @@ def _counted(test: ComparisonTest, tested: Series) -> tuple[Int[Array, ""], Bool
     return jnp.sum(present), have_times(tested.times, present, test.least_times)
 
 
+def _count_doubts(
+    test: ComparisonTest, count: Int[Array, ""], enough_times: Bool[Array, ""]
+) -> dict[Reason, Bool[Array, ""]]:
+    return {
+        Reason.NO_EPISODES: count < 1,
+        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | ~enough_times,
+    }
+
+
 def _design_doubts(
     test: ComparisonTest, design: TrendDesign, tested: Series
 ) -> dict[Reason, Bool[Array, ""]]:
-    tolerance, (count, spread) = np.sqrt(_epsilon(design.conditioning)), _counted(test, tested)
+    tolerance = np.sqrt(_epsilon(design.conditioning))
     return {
-        Reason.NO_EPISODES: count < 1,
-        Reason.TOO_FEW_EPISODES: (count < test.least_episodes) | ~spread,
+        **_count_doubts(test, *_counted(test, tested)),
         Reason.SINGULAR_TREND: ~(design.conditioning > tolerance),
     }
 
